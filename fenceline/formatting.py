@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 
 from fenceline.compat import UTC
+
+#: Maximum length of an application's or a family's name, in characters.
+LONGEST_NAME = 200
 
 
 def format_duration(ms: int) -> str:
@@ -26,6 +30,18 @@ def shorten(name: str, most: int) -> str:
     """Return a name of limited length, cut in its middle: its end has the partition or task."""
     head = (most - 1) // 2
     return name if len(name) <= most else f"{name[:head]}…{name[head + 1 - most :]}"
+
+
+def fit_name(name: str, longest: int = LONGEST_NAME) -> str:
+    """Cut a longer name; it then ends in 16 hex digits of its SHA-256, so distinct names stay distinct."""
+    if len(name) <= longest:
+        return name
+    return f"{name[: longest - 17]}…{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:16]}"
+
+
+def upper_first(words: str) -> str:
+    """Capitalise the first letter; other letters, such as a query's name, stay unchanged."""
+    return words[:1].upper() + words[1:]
 
 
 def count_noun(number: int, noun: str) -> str:

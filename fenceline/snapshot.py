@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline.audit.violations import AuditViolation
-from fenceline.engines.flink.commits import FlinkJobFacts
+from fenceline.audit.manifest import AuditViolation
+from fenceline.engines.flink.restore import FlinkJobFacts
 from fenceline.facts import TopicPartitions, TransactionState, TransitionKind, VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, Sense, Visibility, expected_ms
 from fenceline.formatting import list_names

@@ -85,7 +85,7 @@ class _Bearer(requests.auth.AuthBase):
 class FencelineClient:
     """A Fenceline at a base URL such as `https://fenceline.example.org`, asked with one token.
 
-    Every method raises `ClientError`.
+    Lists have up to `most` items; their criteria are the API's parameters. Every method raises `ClientError`.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -95,11 +95,9 @@ class FencelineClient:
         self._session.headers["Accept"] = "application/json"
 
     def page_url(self, *segments: object) -> str:
-        """Return the address of a page."""
         return "/".join((self.url, *(_quoted(str(segment)) for segment in segments)))
 
     def clusters(self) -> ListAnswer[shapes.WatchedCluster]:
-        """Return the configured clusters."""
         return self._list(shapes.WatchedCluster, "clusters", None, {})
 
     def cluster_names(self, cluster: str = "") -> Sequence[str]:
@@ -111,43 +109,35 @@ class FencelineClient:
         return self._list(shapes.ListedCollector, "collectors", None, {})
 
     def incidents(self, most: int, **criteria: str) -> ListAnswer[shapes.ListedIncident]:
-        """Return up to `most` incidents, the newest first; criteria are the API's parameters."""
+        """Return incidents, the newest first."""
         return self._list(shapes.ListedIncident, "incidents", most, criteria)
 
     def transactions(self, most: int, **criteria: str) -> ListAnswer[shapes.ListedTransaction]:
-        """Return up to `most` transactional ids."""
         return self._list(shapes.ListedTransaction, "transactions", most, criteria)
 
     def groups(self, most: int, **criteria: str) -> ListAnswer[shapes.ListedGroup]:
-        """Return up to `most` consumer groups."""
         return self._list(shapes.ListedGroup, "groups", most, criteria)
 
     def queries(self, most: int, **criteria: str) -> ListAnswer[shapes.ListedQuery]:
-        """Return up to `most` streaming queries."""
         return self._list(shapes.ListedQuery, "queries", most, criteria)
 
     def partitions(self, most: int, **criteria: str) -> ListAnswer[shapes.ListedPartition]:
-        """Return up to `most` partitions."""
         return self._list(shapes.ListedPartition, "partitions", most, criteria)
 
     def findings(self, most: int, **criteria: str) -> ListAnswer[shapes.RelatedFinding]:
-        """Return up to `most` findings, the newest first."""
+        """Return findings, the newest first."""
         return self._list(shapes.RelatedFinding, "findings", most, criteria)
 
     def incident(self, number: int) -> TypedAnswer[shapes.FullIncident]:
-        """Return one incident with its findings."""
         return self._one(shapes.FullIncident, "incidents", str(number))
 
     def transaction(self, cluster: str, transactional_id: str) -> TypedAnswer[shapes.FullTransaction]:
-        """Return one transactional id."""
         return self._one(shapes.FullTransaction, "transactions", cluster, addressed(transactional_id))
 
     def group(self, cluster: str, group: str) -> TypedAnswer[shapes.FullGroup]:
-        """Return one consumer group."""
         return self._one(shapes.FullGroup, "groups", cluster, addressed(group))
 
     def partition(self, cluster: str, topic: str, number: int) -> TypedAnswer[shapes.FullPartition]:
-        """Return one partition."""
         return self._one(shapes.FullPartition, "partitions", cluster, topic, str(number))
 
     def query(self, name: str, cluster: str = "") -> TypedAnswer[shapes.FullQuery]:
@@ -159,7 +149,6 @@ class FencelineClient:
         return self._one(shapes.StopSafety, "queries", name, "safe_to_stop", cluster=cluster)
 
     def cluster_safety(self, cluster: str) -> TypedAnswer[shapes.StopSafety]:
-        """Return whether all queries of a cluster are safe to restart now."""
         return self._one(shapes.StopSafety, "clusters", cluster, "safe_to_stop")
 
     def capabilities(self, cluster: str) -> TypedAnswer[shapes.CapabilityReport]:
@@ -171,7 +160,6 @@ class FencelineClient:
         return self._one(shapes.PreflightReport, "clusters", cluster, "preflight")
 
     def action(self, number: int) -> TypedAnswer[shapes.PlannedAction]:
-        """Return one plan or action."""
         return self._one(shapes.PlannedAction, "actions", str(number))
 
     def plan(

@@ -20,15 +20,11 @@ class UnseenPart:
 
 @dataclass(frozen=True, slots=True)
 class WatchedCluster:
-    """A configured cluster."""
-
     cluster: str
 
 
 @dataclass(frozen=True, slots=True)
 class AffectedThings:
-    """How many groups an incident affects."""
-
     groups: int
 
 
@@ -106,8 +102,6 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class FullTransaction(ListedTransaction):
-    """A transactional id with the acts that it can be given."""
-
     offers: tuple[OfferedAct, ...]
 
 
@@ -213,15 +207,11 @@ class ListedPartition(LogPlace):
 
 @dataclass(frozen=True, slots=True)
 class FullPartition(ListedPartition):
-    """A partition with its consumers."""
-
     readers: tuple[PartitionReader, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """One request that a plan sends."""
-
     request: str
     words: str
 
@@ -235,8 +225,6 @@ class SaidInWords:
 
 @dataclass(frozen=True, slots=True)
 class SubjectResult:
-    """What came of one subject of a plan."""
-
     outcome: str
     words: str
 

@@ -46,7 +46,6 @@ class CommandLine:
 
 
 def json_option(command: F) -> F:
-    """Add the option for JSON to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print the API's JSON.")(command)
 
 
@@ -60,11 +59,7 @@ def printable(text: object) -> str:
     whole = str(text)
     if whole.isprintable():
         return whole
-    return "".join(char if char.isprintable() else _escaped(char) for char in whole)
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in whole)
 
 
 def say(text: str = "") -> None:
@@ -167,5 +162,4 @@ def is_interactive() -> bool:
 
 
 def raw_of(answers: Iterable[TypedAnswer[T]]) -> list[Any]:
-    """Return the JSON of several answers."""
     return [answer.raw for answer in answers]

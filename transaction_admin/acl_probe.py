@@ -91,7 +91,6 @@ class Trials:
         self._nobody = f"fenceline-nobody-{secrets.token_hex(8)}"
 
     def close(self) -> None:
-        """Close every connection."""
         self._connection.close()
 
     def list_brokers(self) -> Mapping[int, tuple[str, int]]:
@@ -278,10 +277,6 @@ def _producers_request(*topics: str) -> Any:
     return DescribeProducersRequest(topics=[topic_of(name=topic, partition_indexes=[0]) for topic in topics])
 
 
-def _transactions_request(name: str) -> Any:
-    return DescribeTransactionsRequest(transactional_ids=[name])
-
-
 def _offsets_request(name: str) -> Any:
     group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
     return OffsetFetchRequest(
@@ -319,7 +314,7 @@ _TRIALS: Mapping[tuple[str, Resource], tuple[Callable[[str], Any], Callable[[Any
     ("DESCRIBE", Resource.TOPIC): (_metadata_request, lambda answer: answer.topics[0].error_code),
     ("READ", Resource.TOPIC): (_producers_request, lambda answer: answer.topics[0].partitions[0].error_code),
     ("DESCRIBE", Resource.TRANSACTIONAL_ID): (
-        _transactions_request,
+        lambda name: DescribeTransactionsRequest(transactional_ids=[name]),
         lambda answer: answer.transaction_states[0].error_code,
     ),
     ("DESCRIBE", Resource.GROUP): (_offsets_request, lambda answer: answer.groups[0].error_code),

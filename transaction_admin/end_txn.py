@@ -1,4 +1,5 @@
-"""EndTxn and InitProducerId for another process's transactions, repeated until they are answered.
+"""EndTxn and InitProducerId for another process's transactions, repeated until they are answered, and
+WriteTxnMarkers, which writes the marker of an abort once, for transactions without a coordinator.
 
 Version 4 at most: from version 5 on a coordinator raises the epoch with each end (KIP-890), and librdkafka's
 existing sessions would not know. A repeated end gets the same answer (docs/design/kafka.md §0), so unanswered
@@ -12,10 +13,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Union
 
 import kafka.errors as errors
-from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest, WriteTxnMarkersRequest
 
 from fenceline.compat import zip_equal
-from transaction_admin.api import Ended, Ending, Fencing
+from transaction_admin.api import Ended, Ending, Fencing, Marker
 from transaction_admin.connection import AdminConnection, error_name, explain_error, wire_form
 
 _NEWEST_VERSION = 4
@@ -32,6 +33,8 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 #: Finds the coordinators of wire ids: the broker or an error, by id.
 Find = Callable[[Collection[str]], Any]
 Asked = Union[Ending, Fencing]
+#: As in Kafka's own abort: the leader then takes the transaction's own epoch, and requires no higher one.
+_LEGACY = 0
 
 
 class Endings:
@@ -133,4 +136,43 @@ def _read(asked: Asked, answer: Any) -> tuple[Ended, bool, bool]:
         Ended(answer.error_code, "" if error is errors.NoError else error_name(error), *given),
         issubclass(error, _AGAIN),
         issubclass(error, _MOVED),
+    )
+
+
+async def write_abort_marker(connection: AdminConnection, marker: Marker, leader: int) -> Ended:
+    """Ask one broker, once, to write an abort marker into one partition; return its answer."""
+    (answer,) = await connection.send_each([(_marker_request(marker), leader)])
+    if isinstance(answer, errors.KafkaError):
+        return Ended(None, explain_error(answer))
+    code = _marker_code(answer, marker)
+    return Ended(code, error_name(errors.for_code(code)) if code else "")
+
+
+def _marker_request(marker: Marker) -> Any:
+    one = WriteTxnMarkersRequest.WritableTxnMarker
+    topic = one.WritableTxnMarkerTopic(
+        name=marker.partition.topic, partition_indexes=[marker.partition.partition]
+    )
+    return WriteTxnMarkersRequest(
+        markers=[
+            one(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=False,
+                topics=[topic],
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=_LEGACY,
+            )
+        ]
+    )
+
+
+def _marker_code(answer: Any, marker: Marker) -> int:
+    """Return the error code of the one partition, which also holds a refusal of the request."""
+    return next(
+        int(partition.error_code)
+        for written in answer.markers
+        for topic in written.topics
+        for partition in topic.partitions
+        if (topic.name, partition.partition_index) == tuple(marker.partition)
     )

@@ -1,22 +1,42 @@
-"""Consumer groups and their committed offsets from coordinators: many groups per request (KIP-709)."""
+"""Groups from their coordinators, many per request: committed offsets (KIP-709), the progress of share groups
+(KIP-932), and the topology and tasks of Kafka Streams groups (KIP-1071).
+
+A share group commits no offsets. Its coordinator keeps the offset before which every record is done, and from
+Kafka 4.2 on the number of unfinished records (KIP-1226). kafka-python lacks Kafka's messages for share and
+Streams groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from fenceline.compat import zip_equal
 from fenceline.decode import text
-from fenceline.engines.streams import StreamsStore
+from fenceline.engines.streams import StreamsStore, StreamsTasks, Subtopology, described_stores
 from fenceline.facts import TopicPartition
-from fenceline.kafka.groups import Committed
-from transaction_admin.api import CONSUMER_OFFSETS, Unseen, grant_command
+from fenceline.grouping import grouped
+from fenceline.kafka.groups import Committed, ShareProgress
+from transaction_admin import schemas
+from transaction_admin.api import (
+    CONSUMER_OFFSETS,
+    Commits,
+    GroupListed,
+    GroupListing,
+    ShareProgresses,
+    Unseen,
+    Unstable,
+    grant_command,
+)
 from transaction_admin.connection import (
     AdminConnection,
     error_name,
@@ -26,9 +46,6 @@ from transaction_admin.connection import (
     wire_form,
 )
 from transaction_admin.leaders import Leaders
-from transaction_admin.reads import Commits, GroupListed, GroupListing, ShareProgresses, Unstable
-from transaction_admin.share_groups import read_progress, share_offsets_request
-from transaction_admin.streams_groups import describe_streams_request, read_stores
 
 #: Maximum groups per request.
 _MOST_GROUPS = 500
@@ -41,8 +58,6 @@ _LEFT_OUT = Unseen("", "its coordinator left it out of its answer")
 
 
 class Groups:
-    """Requests about the groups of one cluster."""
-
     def __init__(self, connection: AdminConnection, leaders: Leaders) -> None:
         self._connection = connection
         self._leaders = leaders
@@ -87,11 +102,9 @@ class Groups:
         )
 
     async def share_progress(self, names: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
-        """Return the progress of share groups."""
         return await self._ask(names, share_offsets_request, lambda group: dict(read_progress(group.topics)))
 
     async def streams_stores(self, names: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
-        """Return the state stores of Kafka Streams groups."""
         return await self._ask(names, describe_streams_request, read_stores)
 
     async def _ask(
@@ -192,11 +205,8 @@ def _fetch_request(ids: list[str], named: Mapping[str, Collection[TopicPartition
 def _topics(partitions: Collection[TopicPartition] | None) -> list[Any] | None:
     if partitions is None:
         return None
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        by_topic.setdefault(topic, []).append(number)
     topic_of = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics
-    return [topic_of(name=topic, partition_indexes=numbers) for topic, numbers in by_topic.items()]
+    return [topic_of(name=topic, partition_indexes=numbers) for topic, numbers in grouped(partitions).items()]
 
 
 def _why_not(answer: Any) -> str:
@@ -229,3 +239,68 @@ def _commits(
                 epoch = partition.committed_leader_epoch
                 metadata = text.escape_bytes((partition.metadata or "").encode())
                 yield where, Committed(partition.committed_offset, epoch if epoch >= 0 else None, metadata)
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """The groups; no topics means all of them."""
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """By partition the start offset, -1 without one, and the lag, -1 if unknown."""
+
+
+def share_offsets_request(groups: Sequence[str]) -> Any:
+    group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    return DescribeShareGroupOffsetsRequest(groups=[group(group_id=name, topics=None) for name in groups])
+
+
+def read_progress(topics: Sequence[Any]) -> Iterator[tuple[TopicPartition, ShareProgress | Unseen]]:
+    """Yield the progress in each partition that has a start offset."""
+    for topic in topics:
+        for partition in topic.partitions:
+            where = TopicPartition(topic.topic_name, partition.partition_index)
+            if partition.error_code:
+                word = error_name(errors.for_code(partition.error_code))
+                yield where, Unseen(str(where), f"its coordinator answers {word}")
+            elif partition.start_offset >= 0:
+                lag = None if partition.lag is None or partition.lag < 0 else partition.lag
+                yield where, ShareProgress(partition.start_offset, lag)
+
+
+class StreamsGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """The groups to describe."""
+
+
+class StreamsGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """The groups' topologies, None before they are initialised, and their members with tasks."""
+
+
+def describe_streams_request(groups: Sequence[str]) -> Any:
+    return StreamsGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=False)
+
+
+def read_stores(group: Any) -> Sequence[StreamsStore]:
+    """Return the state stores of a described group, empty before its topology is initialised."""
+    parts = (group.topology.subtopologies if group.topology else None) or ()
+    topology = [
+        Subtopology(
+            part.subtopology_id,
+            (*part.source_topics, *(topic.name for topic in part.repartition_source_topics)),
+            tuple(topic.name for topic in part.state_changelog_topics),
+        )
+        for part in parts
+    ]
+    assignments = [member.assignment for member in group.members]
+    tasks = StreamsTasks(
+        _counted(assignment.active_tasks for assignment in assignments),
+        _counted(assignment.standby_tasks for assignment in assignments),
+        _counted(assignment.warmup_tasks for assignment in assignments),
+    )
+    return described_stores(topology, tasks)
+
+
+def _counted(tasks_of_members: Iterable[Iterable[Any]]) -> Mapping[str, int]:
+    numbers: Counter[str] = Counter()
+    for task in chain.from_iterable(tasks_of_members):
+        numbers[task.subtopology_id] += len(task.partitions)
+    return numbers

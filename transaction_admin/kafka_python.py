@@ -40,8 +40,7 @@ from transaction_admin.connection import (
     text_form,
     wire_form,
 )
-from transaction_admin.end_txn import Endings
-from transaction_admin.markers import write_abort_marker
+from transaction_admin.end_txn import Endings, write_abort_marker
 
 #: Maximum ids per request.
 _MOST_IDS = 1_000
@@ -74,7 +73,6 @@ class TransactionAdmin:
 
     @property
     def cost(self) -> Cost:
-        """The requests to brokers so far."""
         return self._connection.cost
 
     @property
@@ -83,7 +81,6 @@ class TransactionAdmin:
         return self._connection.principal
 
     def close(self) -> None:
-        """Close every connection."""
         self._connection.close()
 
     def list_transactions(self, states: Collection[TransactionState] = ()) -> TransactionListing:

@@ -16,7 +16,7 @@ from fenceline.engines.streams import StreamsStore
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
 from fenceline.kafka.scope import EVERYTHING, Scope
-from transaction_admin.api import Cost, Unseen
+from transaction_admin.api import Batches, Commits, Cost, GroupListing, ShareProgresses, Topology, Unseen
 from transaction_admin.batch_headers import parse_batches
 from transaction_admin.connection import AdminConnection, wire_form
 from transaction_admin.kafka_groups import Groups
@@ -31,7 +31,6 @@ from transaction_admin.partition_requests import (
     fetch_request,
     offset_request,
 )
-from transaction_admin.reads import Batches, Commits, GroupListing, ShareProgresses, Topology
 
 #: Log start, LSO, high watermark: requested in this order, each is at least the one before it.
 _IN_ORDER = ((UNCOMMITTED, EARLIEST), (COMMITTED, LATEST), (UNCOMMITTED, LATEST))
@@ -61,11 +60,9 @@ class ClusterReads:
 
     @property
     def cost(self) -> Cost:
-        """The requests to brokers so far."""
         return self._connection.cost
 
     def close(self) -> None:
-        """Close every connection."""
         self._connection.close()
 
     def describe_topology(self, topics: Collection[str] | None = None) -> Topology:
@@ -130,9 +127,7 @@ class ClusterReads:
         partition whose first commit is pending is only returned if it is named.
         """
 
-        async def ask() -> Mapping[str, Commits | Unseen]:
-            return await self._groups.committed_offsets(groups, require_stable=require_stable, named=named)
-
+        ask = partial(self._groups.committed_offsets, groups, require_stable=require_stable, named=named)
         return self._connection.run(ask)
 
     def share_progress(self, groups: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
@@ -145,7 +140,8 @@ class ClusterReads:
 
     def group_setting(self, group: str, name: str) -> str | None:
         """Return a group's own setting (DescribeConfigs, KIP-848); None if it may not be seen."""
-        return self._connection.run(self._resource_setting, _GROUP_RESOURCE, wire_form(group), name)
+        request = partial(_settings_request, _GROUP_RESOURCE, [wire_form(group)], [name])
+        return _setting(self._connection.run(self._connection.send_to_any, request), name)
 
     def batch_headers(
         self, partition: TopicPartition, start: int, *, most_bytes: int, committed: bool = False
@@ -188,23 +184,20 @@ class ClusterReads:
     ) -> Mapping[str, Mapping[str, str]]:
         """Return settings of topics by name, in one request, without topics that may not be described."""
         inside = sorted(topic for topic in topics if self._scope.has_topic(topic))
-        return self._connection.run(self._topic_settings, inside, names) if inside else {}
-
-    def log_sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Unseen]:
-        """Return the bytes of partitions on their leaders' disks (DescribeLogDirs, KIP-113)."""
-        question = Question(_log_dir_requests, _read_log_sizes, "DESCRIBE")
-        return self._connection.run(self._leaders.ask_leaders, partitions, question)
-
-    async def _topic_settings(
-        self, topics: Sequence[str], names: Collection[str]
-    ) -> Mapping[str, Mapping[str, str]]:
-        request = partial(_settings_request, _TOPIC_RESOURCE, topics, names)
-        answer = await self._connection.send_to_any(request)
+        if not inside:
+            return {}
+        request = partial(_settings_request, _TOPIC_RESOURCE, inside, names)
+        answer = self._connection.run(self._connection.send_to_any, request)
         return {
             result.resource_name: {setting.name: setting.value for setting in result.configs or ()}
             for result in answer.results
             if not result.error_code
         }
+
+    def log_sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Unseen]:
+        """Return the bytes of partitions on their leaders' disks (DescribeLogDirs, KIP-113)."""
+        question = Question(_log_dir_requests, _read_log_sizes, "DESCRIBE")
+        return self._connection.run(self._leaders.ask_leaders, partitions, question)
 
     async def _broker_setting(self, name: str) -> str | None:
         brokers = (await self._leaders.refresh_leaders([])).brokers
@@ -215,10 +208,6 @@ class ClusterReads:
             if not isinstance(answer, errors.KafkaError):
                 return _setting(answer, name)
         return None
-
-    async def _resource_setting(self, kind: int, resource: str, name: str) -> str | None:
-        request = partial(_settings_request, kind, [resource], [name])
-        return _setting(await self._connection.send_to_any(request), name)
 
 
 def _offset_requests(topics: Topics) -> Sequence[Any]:

@@ -15,10 +15,10 @@ from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
+from fenceline.grouping import grouped
 from fenceline.kafka.scope import EVERYTHING, Scope
-from transaction_admin.api import Unseen, grant_command
+from transaction_admin.api import Leader, Topology, Unseen, grant_command
 from transaction_admin.connection import AdminConnection, error_name, explain_error
-from transaction_admin.reads import Leader, Topology
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class Leaders:
         asked: list[tuple[int, list[TopicPartition], int]] = []
         questions: list[tuple[Any, int]] = []
         for where, portion in _portions(by_broker, question.most):
-            requests = question.requests(_by_topic(portion))
+            requests = question.requests(grouped(portion))
             asked.append((where, portion, len(requests)))
             questions += [(request, where) for request in requests]
         responses = iter(await self._connection.send_each(questions))
@@ -264,10 +264,3 @@ def _portions(
     for broker, partitions in by_broker.items():
         for start in range(0, len(partitions), most):
             yield broker, list(partitions[start : start + most])
-
-
-def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        numbers.setdefault(topic, []).append(number)
-    return numbers

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, Union
 import kafka.errors as errors
 
 from fenceline.facts import TopicPartition
-from transaction_admin.api import Cost, Unseen
+from transaction_admin.api import Cost, Topology, Unseen
 from transaction_admin.connection import AdminConnection
 from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
 from transaction_admin.partition_requests import NONE, Epochs, fetch_request, offset_request
-from transaction_admin.reads import Topology
 
 #: How long a request waits at a leader without new records, and the maximum bytes of an answer.
 _WAIT_MS, _MOST_BYTES = 500, 4 * 1024 * 1024

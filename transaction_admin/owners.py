@@ -16,6 +16,7 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.compat import zip_equal
+from fenceline.grouping import grouped
 from fenceline.kafka.coordinator import partition_for
 from transaction_admin.api import TRANSACTION_STATE, AdminUnavailable
 from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form
@@ -26,8 +27,6 @@ _LOADED = (errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizat
 
 
 class OwnerQuestions:
-    """Requests about the ids of one cluster."""
-
     def __init__(self, connection: AdminConnection) -> None:
         self._connection = connection
         self._nobody: dict[int, str] = {}
@@ -68,9 +67,9 @@ class OwnerQuestions:
         return sorted(broker.node_id for broker in cluster.brokers), leaders
 
     async def _prove_loaded(self, leaders: Mapping[int, tuple[int, int]]) -> None:
-        by_broker: dict[int, list[str]] = {}
-        for number, (leader, _) in leaders.items():
-            by_broker.setdefault(leader, []).append(self._nobody_of(number, len(leaders)))
+        by_broker = grouped(
+            (leader, self._nobody_of(number, len(leaders))) for number, (leader, _) in leaders.items()
+        )
         questions = [
             (DescribeTransactionsRequest(transactional_ids=ids), broker) for broker, ids in by_broker.items()
         ]

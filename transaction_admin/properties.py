@@ -27,10 +27,6 @@ class _BadValue(Exception):
     """An unusable value."""
 
 
-def _upper(value: str) -> str:
-    return value.upper()
-
-
 def _number(value: str) -> int:
     try:
         return int(value)
@@ -52,7 +48,7 @@ TABLE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "metadata.max.age.ms": ("metadata_max_age_ms", _number),
     "reconnect.backoff.max.ms": ("reconnect_backoff_max_ms", _number),
     "reconnect.backoff.ms": ("reconnect_backoff_ms", _number),
-    "security.protocol": ("security_protocol", _upper),
+    "security.protocol": ("security_protocol", str.upper),
     "socket.connection.setup.timeout.ms": ("socket_connection_setup_timeout_ms", _number),
 }
 #: Checked, but without effect.

@@ -20,8 +20,7 @@ from collectors.checkpoints.roots import (
     total_spent_s,
 )
 from collectors.checkpoints.store import CannotRead, FileEntry, Missing
-from collectors.gaps import GapStarts
-from collectors.rate_limit import PollTimer
+from collectors.polling import GapStarts, PollTimer
 from fenceline.decode.checkpoint import batch_of
 from fenceline.spark.paths import join_path
 from fenceline.spark.records import CheckpointObservation
@@ -122,7 +121,6 @@ class _Searched(SearchedRoot):
         return wanted
 
     def is_wanted(self, path: str, listed: Mapping[str, FileEntry]) -> bool:
-        """Whether a folder is a checkpoint."""
         if path in self.folders and listed:
             return True
         try:

@@ -7,8 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from collectors.checkpoints.ledger_files import LedgerFiles
-from collectors.checkpoints.log import MOST_FOREIGN, MOST_READ, Log, LogListing, batch_of, is_denied
+from collectors.checkpoints.log import (
+    MOST_FOREIGN,
+    MOST_READ,
+    LedgerFiles,
+    Log,
+    LogListing,
+    batch_of,
+    is_denied,
+)
 from collectors.checkpoints.settling import Settling
 from collectors.checkpoints.state_files import StateFiles
 from collectors.checkpoints.store import LARGEST, CannotRead, CheckpointStore, FileEntry, Missing
@@ -210,10 +217,7 @@ class CheckpointFolder:
         return LogListing(files, [name for name, number in batches.items() if number is None])
 
     def _list(self, name: str) -> Mapping[str, FileEntry]:
-        try:
-            return self._store.list_folder(join_path(self.path, name))
-        except Missing:
-            return {}
+        return self._store.list_if_present(join_path(self.path, name))
 
     def _checkpoint(self) -> Checkpoint:
         planned, finished, around = self._offsets.batch_ids, self._commits.batch_ids, self._around
@@ -316,13 +320,9 @@ def is_checkpoint(store: CheckpointStore, path: str, listed: Mapping[str, FileEn
     """
     for log in (OFFSETS, COMMITS):
         if log in listed and listed[log].is_folder:
-            try:
-                if any(
-                    batch_of(entry) is not None for entry in store.list_folder(join_path(path, log)).values()
-                ):
-                    return True
-            except Missing:
-                continue
+            entries = store.list_if_present(join_path(path, log)).values()
+            if any(batch_of(entry) is not None for entry in entries):
+                return True
     entry = listed.get(decode.METADATA)
     if entry is None or entry.is_folder or entry.seen.size > 1_000:
         return False

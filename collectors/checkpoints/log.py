@@ -1,12 +1,15 @@
-"""`offsets/` or `commits/` of one checkpoint: its listings, and the contents of its newest files."""
+"""The logs of one checkpoint: `offsets/` or `commits/` with the contents of the newest files, and the ledger
+of the exactly-once sink beside them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from collectors.checkpoints.store import CheckpointStore, FileEntry
 from fenceline.decode import checkpoint as decode
+from fenceline.decode import ledger as ledgers
 from fenceline.spark.paths import join_path
-from fenceline.spark.records import Broken, CommitsEntry, Damage, FileSeen, OffsetsEntry
+from fenceline.spark.records import Broken, CommitsEntry, Damage, FileSeen, LedgerState, OffsetsEntry
 
 #: Maximum files of a log to read, the newest ones: Spark itself keeps 100.
 MOST_READ = 200
@@ -15,6 +18,8 @@ MOST_FOREIGN = 8
 _MOST_WAITING = 2_000
 
 E = TypeVar("E", OffsetsEntry, CommitsEntry)
+#: Maximum listings of the ledger in one poll while its sink purges old batches.
+_MOST_LISTINGS = 5
 
 
 class LogListing(NamedTuple):
@@ -54,7 +59,6 @@ class Log(Generic[E]):
         return tuple(sorted(self.files))
 
     def read_new(self, store: CheckpointStore, folder: str, listed: LogListing) -> None:
-        """Take in a listing and read its new files."""
         files, self.has_folder = listed.files, listed.has_folder
         self.foreign = tuple(join_path(self.name, name) for name in sorted(listed.foreign)[:MOST_FOREIGN])
         new = sorted(number for number, entry in files.items() if self._is_new(number, entry))
@@ -109,3 +113,67 @@ def is_denied(content: object) -> bool:
 def batch_of(entry: FileEntry) -> int | None:
     """Return the batch of a log's file; None for folders and files of other names."""
     return None if entry.is_folder else decode.batch_of(entry.name)
+
+
+class LedgerFiles:
+    """The ledger's folder of the checkpoint at `path`."""
+
+    def __init__(self, store: CheckpointStore, path: str) -> None:
+        self._store, self._folder = store, join_path(path, ledgers.FOLDER)
+        self._contents: dict[str, tuple[FileSeen, bytes | Broken]] = {}
+        #: The last listing and contents, and the last consistent ledger.
+        self._decoded: LedgerState | None = None
+        self._state: LedgerState | None = None
+
+    def read(self) -> LedgerState | None:
+        """Return the present ledger; the last one while its sink purges faster than it can be listed.
+
+        The sink purges a decision before its done file (`LedgerFolder.purge`). A listing with the decision
+        but without its done file would show an open decision, so open decisions must also be in the next
+        listing.
+        """
+        files = self._list()
+        for _ in range(_MOST_LISTINGS):
+            state = self._take(files)
+            opened = {
+                ledgers.decision_name(ledgers.Round(decision.batch_id, decision.round))
+                for decision in state.open_decisions()
+            }
+            if not opened:
+                break
+            files = self._list()
+            if opened <= files.keys():
+                break
+        else:
+            return self._state
+        self._state = state
+        return state
+
+    def _take(self, files: Mapping[str, FileSeen]) -> LedgerState:
+        known = {
+            name: kept
+            for name, kept in self._contents.items()
+            if files.get(name) == kept[0] and not is_denied(kept[1])
+        }
+        new = {name: entry for name, entry in files.items() if name not in known}
+        if not new and len(known) == len(self._contents) and self._decoded is not None:
+            return self._decoded
+        read = self._store.read_files(self._folder, new)
+        self._contents = known | {name: (new[name], raw) for name, raw in read.items()}
+        self._decoded = self._decode()
+        return self._decoded
+
+    def _decode(self) -> LedgerState:
+        raws = {name: raw for name, (_, raw) in self._contents.items()}
+        state = ledgers.decode_folder(
+            self._folder, {name: raw for name, raw in raws.items() if isinstance(raw, bytes)}
+        )
+        denied = (
+            raw._replace(path=f"{ledgers.FOLDER}/{raw.path}")
+            for raw in raws.values()
+            if isinstance(raw, Broken)
+        )
+        return replace(state, broken=(*state.broken, *denied))
+
+    def _list(self) -> Mapping[str, FileSeen]:
+        return {name: entry.seen for name, entry in self._store.list_if_present(self._folder).items()}

@@ -86,7 +86,6 @@ class SearchedRoot(ABC):
             waiting.extend((folder, depth + 1, listing) for folder, listing in self._listed(below))
 
     def miss(self, path: str, reason: str) -> None:
-        """Record that a folder cannot be read."""
         self.trouble[CHECKPOINT + path] = reason
         self.unseen.add(path)
 

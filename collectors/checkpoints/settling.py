@@ -90,7 +90,8 @@ def _basis(checkpoint: Checkpoint, verdict: RestartVerdict) -> object:
     if verdict in _BY_FILE:
         return {(file.path.partition("/")[0], file.damage) for file in newest if isinstance(file, Broken)}
     if verdict is RestartVerdict.HISTORY_GAP:
-        return _holes(checkpoint.offsets)
+        # The ids on both sides of each hole, the newest few.
+        return [(low, high) for low, high in itertools.pairwise(checkpoint.offsets) if high > low + 1][-8:]
     ends = checkpoint.offsets[-2:], checkpoint.commits[-2:], checkpoint.offsets_ms, checkpoint.commits_ms
     return *ends, checkpoint.has_state, *newest
 
@@ -102,8 +103,3 @@ def _is_older(checkpoint: Checkpoint, last: Checkpoint) -> bool:
         (checkpoint.newest_finished, last.newest_finished),
     )
     return any((-1 if now is None else now) < (-1 if was is None else was) for now, was in logs)
-
-
-def _holes(ids: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the ids on both sides of each hole, the newest few."""
-    return tuple((low, high) for low, high in itertools.pairwise(ids) if high > low + 1)[-8:]

@@ -8,12 +8,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
+from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry
 from fenceline.decode.checkpoint import STATE
 from fenceline.spark.paths import join_path
 from fenceline.spark.records import Checkpoint, CommitsEntry, StateOperator
-from fenceline.spark.state_chains import DEFAULT, OperatorState, StateChain, chain_of, store_id, used_chains
-from fenceline.spark.state_files import StateFile, decode_state_file
+from fenceline.spark.state_chains import (
+    DEFAULT,
+    OperatorState,
+    StateChain,
+    StateFile,
+    chain_of,
+    decode_state_file,
+    store_id,
+    used_chains,
+)
 
 ROUND_EVERY_S = 30.0
 #: Partitions per poll, and maximum partitions of an operator.
@@ -102,17 +110,13 @@ class StateFiles:
     def _stores(self, place: _Place) -> Stores:
         """Return the files of each store of a partition; without any, an empty default store."""
         folder = join_path(self._path, f"{STATE}/{place.operator.operator_id}/{place.partition}")
-        listed = self._list(folder)
+        listed = self._store.list_if_present(folder)
         below = [entry for entry in listed.values() if entry.is_folder and entry.name not in _NO_STORES]
-        stores = {entry.name: _files(self._list(join_path(folder, entry.name))) for entry in below}
+        stores = {
+            entry.name: _files(self._store.list_if_present(join_path(folder, entry.name))) for entry in below
+        }
         own = _files(listed)
         return {DEFAULT: own, **stores} if own or not stores else stores
-
-    def _list(self, folder: str) -> Mapping[str, FileEntry]:
-        try:
-            return self._store.list_folder(folder)
-        except Missing:
-            return {}
 
     def _found(self, now_ms: int) -> Iterator[OperatorState]:
         for operator in self._operators:

@@ -38,16 +38,12 @@ class Missing(CannotRead):
 
 
 class FileEntry(NamedTuple):
-    """A file or folder in a listing."""
-
     name: str
     is_folder: bool
     seen: FileSeen
 
 
 class FileRange(NamedTuple):
-    """A part of a file."""
-
     path: str
     start: int
     size: int
@@ -84,6 +80,13 @@ class CheckpointStore:
             for entry in entries
             if not is_passing(entry.name) or (hidden and entry.is_folder and entry.name.startswith("."))
         }
+
+    def list_if_present(self, folder: str) -> Mapping[str, FileEntry]:
+        """Return the same; nothing for a folder that does not exist. Raises `CannotRead`."""
+        try:
+            return self.list_folder(folder)
+        except Missing:
+            return {}
 
     def read_files(self, folder: str, files: Mapping[str, FileSeen]) -> Mapping[str, bytes | Broken]:
         """Return the files of a folder by name, without files deleted meanwhile.
@@ -244,7 +247,6 @@ def _modified_ms(row: Mapping[str, Any]) -> int | None:
 
 
 def _why(error: Exception) -> str:
-    """Return an error's cause and remedy, in one line."""
     if isinstance(error, FileNotFoundError):
         return "it is not there any more: check that nothing else removes files of checkpoints"
     if isinstance(error, PermissionError):

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from fenceline.kafka.acls import TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right, rights_within
@@ -27,6 +28,10 @@ class DoctorCheck(NamedTuple):
     what: str
     detail: str
     remedies: tuple[str, ...] = ()
+
+
+ok, warn = partial(DoctorCheck, CheckStatus.OK), partial(DoctorCheck, CheckStatus.WARN)
+fail, skip = partial(DoctorCheck, CheckStatus.FAIL), partial(DoctorCheck, CheckStatus.SKIP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,6 @@ class Patient:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the bootstrap servers."""
         return self.properties["bootstrap.servers"]
 
     @property
@@ -78,6 +82,5 @@ class Patient:
 
     @property
     def rights_to_act(self) -> Sequence[Right]:
-        """Return the rights for actions within the scope."""
         ids = {Resource.TRANSACTIONAL_ID: self.scope.transactional_ids}
         return rights_within((TO_WRITE_MARKERS, TO_END), ids)

@@ -5,14 +5,19 @@ writes and creates nothing, and each request has a timeout. It knows neither Dja
 `manage.py doctor` prints the checks.
 """
 
-import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from __future__ import annotations
 
-from collectors.doctor.acls import check_action_rights, check_read_rights
-from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
-from collectors.doctor.sight import doctor_checks, look_over
-from collectors.kafka.connectivity import Address, Reached, connect_all, parse_address
+import socket
+import threading
+import time
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient, fail, ok, skip, warn
+from collectors.doctor.sight import check_action_rights, check_read_rights, doctor_checks, look_over
 from fenceline.authentication.mechanisms import (
     CannotAuthenticate,
     mechanism_of,
@@ -34,6 +39,9 @@ _MAX_TIMEOUT = "transaction.max.timeout.ms"
 _CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 #: A larger clock difference, in milliseconds, makes ages wrong before they are measured.
 _CLOCK_OFF_MS = 1_000
+#: librdkafka's default port.
+_PORT = 9092
+_LATE = "its name is not resolved in time: ask whoever runs the name servers"
 
 
 def examine_cluster(
@@ -55,9 +63,7 @@ def examine_cluster(
             yield check
             if time.monotonic() > until:
                 waited = format_duration(int(patience_s * 1_000))
-                yield DoctorCheck(
-                    CheckStatus.FAIL, "the rest", f"{waited} have passed, most of them spent waiting"
-                )
+                yield fail("the rest", f"{waited} have passed, most of them spent waiting")
                 return
 
 
@@ -66,25 +72,25 @@ def _examine(patient: Patient) -> Generator[DoctorCheck]:
     yield from _configuration(patient, untranslatable)
     reached = yield from _servers(patient)
     if not reached:
-        yield DoctorCheck(CheckStatus.SKIP, "the rest", "no bootstrap server can be reached")
+        yield skip("the rest", "no bootstrap server can be reached")
         return
     if untranslatable:
-        yield DoctorCheck(CheckStatus.SKIP, "the rest", "no connection can be made")
+        yield skip("the rest", "no connection can be made")
         return
     begun = time.monotonic()
     try:
         trials = Trials(patient.properties, patient.timeout_s)
     except AdminUnavailable as error:
         yield _no_sign_in(patient, str(error))
-        yield DoctorCheck(CheckStatus.SKIP, "the rest", "no connection can be made")
+        yield skip("the rest", "no connection can be made")
         return
     with closing(trials):
         who = f"{patient.principal} by {patient.protocol}"
-        yield DoctorCheck(CheckStatus.OK, _SIGN_IN, f"{who}, {_ms((time.monotonic() - begun) * 1_000)}")
+        yield ok(_SIGN_IN, f"{who}, {_ms((time.monotonic() - begun) * 1_000)}")
         try:
             yield from _within(patient, trials)
         except AdminUnavailable as error:
-            yield DoctorCheck(CheckStatus.FAIL, "the rest", str(error))
+            yield fail("the rest", str(error))
 
 
 def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
@@ -93,7 +99,7 @@ def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     yield from _brokers(brokers, able, patient.timeout_s)
     known = {broker: abilities for broker, abilities in able.items() if isinstance(abilities, Abilities)}
     if not known:
-        yield DoctorCheck(CheckStatus.SKIP, "the rest", "no broker answers at its advertised address")
+        yield skip("the rest", "no broker answers at its advertised address")
         return
     yield from _versions(known)
     yield from _settings(patient, trials, known)
@@ -124,18 +130,16 @@ def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
 def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) -> Iterator[DoctorCheck]:
     what = "configuration"
     for error in untranslatable:
-        yield DoctorCheck(CheckStatus.FAIL, what, f"{error}; nothing of the cluster can be seen")
+        yield fail(what, f"{error}; nothing of the cluster can be seen")
     properties, protocol = patient.properties, patient.protocol
     unused = [key for key in properties if key.startswith("sasl.")] if "SASL" not in protocol else []
     unused += [key for key in properties if key.startswith("ssl.")] if "SSL" not in protocol else []
     if unused:
         remedy = f'"security.protocol" = "{"SASL_" if unused[0].startswith("sasl.") else ""}SSL"'
-        yield DoctorCheck(
-            CheckStatus.WARN, what, f"{list_names(unused)} have no effect with {protocol}", (remedy,)
-        )
+        yield warn(what, f"{list_names(unused)} have no effect with {protocol}", (remedy,))
     if not untranslatable and not unused:
         number = "1 property" if len(properties) == 1 else f"{len(properties)} properties"
-        yield DoctorCheck(CheckStatus.OK, what, f"{number}, {protocol}; all are known")
+        yield ok(what, f"{number}, {protocol}; all are known")
 
 
 def _servers(patient: Patient) -> Generator[DoctorCheck, None, bool]:
@@ -145,14 +149,14 @@ def _servers(patient: Patient) -> Generator[DoctorCheck, None, bool]:
     for text in texts:
         if parse_address(text) is None:
             remedy = '"bootstrap.servers" = "host:port"'
-            yield DoctorCheck(CheckStatus.FAIL, f"server {text}", "this is no address", (remedy,))
+            yield fail(f"server {text}", "this is no address", (remedy,))
     reached = connect_all(addresses, patient.timeout_s)
     for address, connection in reached.items():
         if connection.trouble:
             remedy = 'check "bootstrap.servers", that the broker runs, and what is between'
-            yield DoctorCheck(CheckStatus.FAIL, f"server {address}", connection.trouble, (remedy,))
+            yield fail(f"server {address}", connection.trouble, (remedy,))
         else:
-            yield DoctorCheck(CheckStatus.OK, f"server {address}", _connected(address, connection))
+            yield ok(f"server {address}", _connected(address, connection))
     return len(addresses) == len(texts) and any(not connection.trouble for connection in reached.values())
 
 
@@ -162,7 +166,7 @@ def _no_sign_in(patient: Patient, reason: str) -> DoctorCheck:
         remedy += f"; {what_to_check(patient.properties)}"
     if any(sign in reason for sign in _NOT_KAFKA):
         reason = "the server at that port does not use Kafka's protocol, or uses TLS"
-    return DoctorCheck(CheckStatus.FAIL, _SIGN_IN, reason, (remedy,))
+    return fail(_SIGN_IN, reason, (remedy,))
 
 
 def _brokers(
@@ -174,38 +178,30 @@ def _brokers(
         what, connection, abilities = f"broker {broker} at {address}", reached[address], able[broker]
         if connection.trouble:
             remedy = f"make it reachable from here, or change broker {broker}'s advertised.listeners"
-            yield DoctorCheck(CheckStatus.FAIL, what, connection.trouble, (remedy,))
+            yield fail(what, connection.trouble, (remedy,))
         elif isinstance(abilities, Unseen):
-            yield DoctorCheck(
-                CheckStatus.FAIL, what, f"{_connected(address, connection)}, then: {abilities.reason}"
-            )
+            yield fail(what, f"{_connected(address, connection)}, then: {abilities.reason}")
         else:
             answered = f"answered in {_ms(abilities.answered_ms)}; {abilities.release} by its requests"
-            yield DoctorCheck(CheckStatus.OK, what, f"{_connected(address, connection)}, {answered}")
+            yield ok(what, f"{_connected(address, connection)}, {answered}")
 
 
 def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
     what = "versions"
     releases = sorted({able.release for able in known.values()})
     if len(releases) > 1:
-        yield DoctorCheck(
-            CheckStatus.WARN,
-            what,
-            f"brokers differ: {list_names(releases)}; as during a rolling upgrade",
-        )
+        yield warn(what, f"brokers differ: {list_names(releases)}; as during a rolling upgrade")
     else:
         level = max(able.features.get("transaction.version", 0) for able in known.values())
         protocol = "epochs rise with every transaction" if level >= 2 else "clients' own ends keep the epoch"
-        yield DoctorCheck(CheckStatus.OK, what, f"{releases[0]}, transaction.version {level} ({protocol})")
+        yield ok(what, f"{releases[0]}, transaction.version {level} ({protocol})")
 
 
 def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
     names = (_VERIFICATION, _MAX_TIMEOUT, _CLEANUP)
     settings = trials.broker_settings(list(known), names)
     if not settings:
-        yield DoctorCheck(
-            CheckStatus.SKIP, "settings", "no broker returns them; see DESCRIBE_CONFIGS on cluster"
-        )
+        yield skip("settings", "no broker returns them; see DESCRIBE_CONFIGS on cluster")
         return
     open_doors = [
         broker for broker, values in settings.items() if values.get(_VERIFICATION, "false") != "true"
@@ -214,9 +210,7 @@ def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) 
         who = list_names([f"broker {broker}" for broker in open_doors])
         detail = f"{_VERIFICATION} is off at {who}, or not known there: hanging transactions can arise"
         how = f"--alter --entity-type brokers --entity-default --add-config {_VERIFICATION}=true"
-        yield DoctorCheck(
-            CheckStatus.WARN, "settings", detail, (f"kafka-configs {how} {patient.bootstrap_option}",)
-        )
+        yield warn("settings", detail, (f"kafka-configs {how} {patient.bootstrap_option}",))
     for name in (_MAX_TIMEOUT, _CLEANUP):
         values = sorted({values[name] for values in settings.values() if name in values}, key=int)
         shown = list_names([format_duration(int(value)) for value in values]) or "unknown"
@@ -230,14 +224,12 @@ def _clock(trials: Trials) -> DoctorCheck:
     clock = trials.controller_clock()
     rest = "tails measure those of coordinators by their records"
     if isinstance(clock, Unseen):
-        return DoctorCheck(CheckStatus.SKIP, "clock", f"the controller's is unknown ({clock.reason}); {rest}")
+        return skip("clock", f"the controller's is unknown ({clock.reason}); {rest}")
     off = f"{_ms(abs(clock.ahead_ms))} {'ahead of' if clock.ahead_ms > 0 else 'behind'} ours"
     detail = f"the active controller's is {off}, give or take {_ms(clock.unsure_ms)}; {rest}"
     if abs(clock.ahead_ms) - clock.unsure_ms > _CLOCK_OFF_MS:
-        return DoctorCheck(
-            CheckStatus.WARN, "clock", detail, ("let NTP or chrony set the clocks of both hosts",)
-        )
-    return DoctorCheck(CheckStatus.OK, "clock", detail)
+        return warn("clock", detail, ("let NTP or chrony set the clocks of both hosts",))
+    return ok("clock", detail)
 
 
 def _connected(address: Address, reached: Reached) -> str:
@@ -247,3 +239,79 @@ def _connected(address: Address, reached: Reached) -> str:
 
 def _ms(ms: float) -> str:
     return f"{ms:.1f} ms" if ms < 10 else format_duration(int(ms))
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return it in Kafka's spelling."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The result of an attempt: the resolved address and the time, or the error."""
+
+    ip: str = ""
+    connected_ms: float = 0.0
+    trouble: str = ""
+
+
+def parse_address(text: str) -> Address | None:
+    """Return the address in `host`, `host:port` or `scheme://host:port`; None for anything else."""
+    try:
+        # urlsplit does not know Kafka's own schemes (SASL_SSL).
+        parts = urlsplit("//" + text.rpartition("://")[2])
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or parts.path or any(character.isspace() for character in host):
+        return None
+    return Address(host, _PORT if port is None else port)
+
+
+def connect_all(addresses: Collection[Address], timeout_s: float) -> Mapping[Address, Reached]:
+    """Return the result of connecting to each address, all of them within twice `timeout_s`."""
+    answers: dict[Address, Reached] = {}
+    # No pool: a hanging resolver would delay the end of the process.
+    threads = [
+        threading.Thread(target=_try, args=(address, timeout_s, answers), daemon=True)
+        for address in addresses
+    ]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 2 * timeout_s
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return {address: answers.get(address, Reached(trouble=_LATE)) for address in addresses}
+
+
+def _try(address: Address, timeout_s: float, answers: dict[Address, Reached]) -> None:
+    try:
+        places = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        answers[address] = Reached(trouble=f"its name does not resolve ({_reason(error)})")
+        return
+    # A name may resolve to several addresses: the first that opens suffices, as for the client libraries.
+    for family, kind, _, _, where in places:
+        answers[address] = _connect(socket.socket(family, kind), where, timeout_s)
+        if not answers[address].trouble:
+            return
+
+
+def _connect(connection: socket.socket, where: Any, timeout_s: float) -> Reached:
+    ip = str(where[0])
+    begun = time.monotonic()
+    with connection:
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(where)
+        except (OSError, OverflowError) as error:
+            return Reached(ip, trouble=f"no connection to {ip} port {where[1]} ({_reason(error)})")
+    return Reached(ip, (time.monotonic() - begun) * 1_000)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from collectors.rate_limit import PollTimer
+from collectors.polling import PollTimer
 from fenceline.facts import TopicPartition
 from fenceline.kafka.coordinator import (
     EXPIRATION,
@@ -68,7 +68,6 @@ class CoordinatorCollector(PollTimer):
         self._sizes_due = time.monotonic()
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
         self._reads.close()
         self._admin.close()
 

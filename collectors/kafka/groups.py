@@ -2,7 +2,8 @@
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` with the state from the
 tail of `__consumer_offsets` (`PreviousGroupState`), and saves the result. Coordinators are authoritative;
-without the right to ask them, the commits in the log replace their answers.
+without the right to ask them, the commits in the log replace their answers. A share group (KIP-932)
+commits no offsets: it gets the positions that its progress stands for.
 """
 
 import math
@@ -15,25 +16,34 @@ from typing import Protocol
 from collectors.kafka.committers import CommitterReader, CommitterRows
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
-from collectors.kafka.share_groups import ShareGroupReader
-from collectors.rate_limit import PollTimer
+from collectors.polling import PollTimer
 from fenceline.decode import text
 from fenceline.engines.streams import StreamsStore
-from fenceline.facts import TopicPartition
+from fenceline.facts import Isolation, TopicPartition
 from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
-from fenceline.kafka.groups import SHARE, STREAMS, Committed
+from fenceline.kafka.groups import SHARE, STREAMS, Committed, ShareProgress
 from fenceline.kafka.partitions import Offsets
-from transaction_admin.api import CONSUMER_OFFSETS, AdminUnavailable, Unseen
+from transaction_admin.api import (
+    CONSUMER_OFFSETS,
+    AdminUnavailable,
+    Commits,
+    GroupListed,
+    GroupListing,
+    ShareProgresses,
+    Unseen,
+    Unstable,
+)
 from transaction_admin.kafka_reads import ClusterReads
-from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable
 
 #: How long the absence of a producer id's owner stays valid, and the state stores of Streams groups.
 _FORGET_S = _STORES_S = 60.0
 _NOT_LISTED = GroupListed("", "", "", -1)
 
 Ends = Mapping[TopicPartition, Offsets]
+#: The configuration with a share group's isolation level, and how long an answer is valid.
+_SETTING, _GOOD_S = "share.isolation.level", 60.0
 
 
 class PreviousGroupState(CommitterRows, Protocol):
@@ -54,7 +64,6 @@ class _GroupPoll:
     gaps: dict[str, str] = field(default_factory=dict)
 
     def all_partitions(self) -> Iterator[TopicPartition]:
-        """Yield every partition in which a group has committed."""
         for group in self.groups.values():
             yield from group.committed
 
@@ -80,7 +89,6 @@ class GroupsCollector(PollTimer):
         self._before: set[tuple[TopicPartition, int]] = set()
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
         self._reads.close()
 
     def poll(self, now_ms: int, ours: PreviousGroupState, *, every_s: float) -> ObservedGroups:
@@ -288,3 +296,50 @@ def _gaps(groups: Mapping[str, SeenGroup]) -> Iterator[tuple[str, str]]:
         broker = group.coordinator
         is_whole = broker is not None and hidden_at[broker] == here[broker] > 1
         yield (f"broker:{broker}" if is_whole else f"group:{name}"), group.error
+
+
+class ShareGroupReader:
+    """Reads share groups as if they committed offsets."""
+
+    def __init__(self, reads: ClusterReads) -> None:
+        self._reads = reads
+        self._progress: Mapping[str, ShareProgresses | Unseen] = {}
+        self._isolations: dict[str, tuple[float, Isolation]] = {}
+
+    def start_offsets(self, names: Collection[str]) -> Mapping[str, Commits | Unseen]:
+        """Ask for the groups' progress; return their start offsets. `at_positions` follows with the ends."""
+        self._progress = self._reads.share_progress(names) if names else {}
+        self._isolations = {
+            name: isolation for name, isolation in self._isolations.items() if name in self._progress
+        }
+        return {name: _starts(progresses) for name, progresses in self._progress.items()}
+
+    def at_positions(self, name: str, group: SeenGroup, ends: Mapping[TopicPartition, Offsets]) -> SeenGroup:
+        """Return a group with the offsets that a consumer with the same progress would have committed."""
+        progresses = self._progress.get(name, {})
+        if isinstance(progresses, Unseen):
+            return group
+        isolation = self._isolation(name)
+        committed = {
+            where: Committed(progress.position(ends.get(where), isolation), None, "")
+            for where, progress in progresses.items()
+            if isinstance(progress, ShareProgress)
+        }
+        return replace(group, committed=committed, isolation=isolation)
+
+    def _isolation(self, name: str) -> Isolation:
+        read_s, known = self._isolations.get(name, (-math.inf, Isolation.UNKNOWN))
+        if time.monotonic() - read_s >= _GOOD_S:
+            setting = self._reads.group_setting(name, _SETTING)
+            known = Isolation(setting) if setting in tuple(Isolation) else Isolation.UNKNOWN
+            self._isolations[name] = time.monotonic(), known
+        return known
+
+
+def _starts(progresses: ShareProgresses | Unseen) -> Commits | Unseen:
+    if isinstance(progresses, Unseen):
+        return progresses
+    return {
+        where: progress if isinstance(progress, Unseen) else Committed(progress.start_offset, None, "")
+        for where, progress in progresses.items()
+    }

@@ -11,9 +11,8 @@ from itertools import islice
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka.fold.marker_history import EndMarker, end_marker
-from transaction_admin.api import Cost, Unseen
+from transaction_admin.api import Batches, Cost, Unseen
 from transaction_admin.kafka_reads import ClusterReads
-from transaction_admin.reads import Batches
 
 #: Maximum partitions to follow, and seconds to follow one after its last open transaction.
 _MOST_FOLLOWED, _KEPT_S = 2_000, 30.0
@@ -52,11 +51,9 @@ class MarkerTail:
 
     @property
     def cost(self) -> Cost:
-        """The requests to brokers so far."""
         return self._reads.cost
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
         self._reads.close()
 
     def follow(self, partitions: Collection[TopicPartition]) -> None:
@@ -132,7 +129,6 @@ class MarkerTail:
 
 
 def merge_markers(*parts: MarkersByProducer) -> dict[int, list[EndMarker]]:
-    """Merge the markers of several readings."""
     merged: defaultdict[int, list[EndMarker]] = defaultdict(list)
     for part in parts:
         for producer_id, markers in part.items():

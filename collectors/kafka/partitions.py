@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from collectors.kafka.producer_owners import ProducerOwnerLookup
-from collectors.rate_limit import RecentDuration
+from collectors.polling import RecentDuration
 from fenceline.facts import TopicPartition
-from fenceline.kafka import end_offset_history as ends
+from fenceline.kafka import offset_histories as ends
 from fenceline.kafka.partitions import (
     DEFAULT_CLEANUP_MS,
     KnownPartition,
@@ -37,10 +37,9 @@ from fenceline.kafka.partitions import (
     update_partition,
     worst_verdict,
 )
-from transaction_admin.api import Cost, Unseen
+from transaction_admin.api import Cost, Leader, Topology, Unseen
 from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.kafka_reads import ClusterReads
-from transaction_admin.reads import Leader, Topology
 
 #: Polls of all partitions: the minimum pause, and a small share of the time.
 _FULL_S, _FULL_SHARE = 2.0, 20
@@ -117,7 +116,6 @@ class PartitionCollector:
         return max(0.0, min(self._held_at, self._full_at) - time.monotonic())
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
         self._reads.close()
         self._admin.close()
 
@@ -309,7 +307,6 @@ class PartitionCollector:
         )
 
     def _settle(self, poll: _Poll, where: TopicPartition, pins: Iterable[Pin]) -> None:
-        """Store the open transactions of a partition."""
         before = self._pins.pop(where, {})
         now = {pin.key: pin for pin in pins}
         accused = still_accused(now.values(), self._accused)
@@ -320,7 +317,6 @@ class PartitionCollector:
             self._pins[where] = now
 
     def _keep(self, poll: _Poll, where: TopicPartition, known: KnownPartition) -> None:
-        """Store the facts about a partition."""
         prior, history = self._known.get(where), self._ends.get(where, "")
         self._known[where] = known
         if known.has_changed(prior):
@@ -361,7 +357,6 @@ class PartitionCollector:
         del self._known[where]
 
     def _all_gaps(self) -> Mapping[str, str]:
-        """Return the reasons for all gaps, by scope."""
         crowds = Counter(self._known[where].place.leader for where in self._unseen)
         gaps = {f"topic:{name}": reason for name, reason in self._topics_unseen.items()}
         for where, (scope, reason) in self._unseen.items():

@@ -17,9 +17,8 @@ from fenceline.decode.record_batches import RecordBatch
 from fenceline.decode.record_table import RecordTable
 from fenceline.kafka.added_offsets import AddedOffset, AddedOffsets, newest_offsets
 from fenceline.kafka.partitions import Offsets
-from transaction_admin.api import CONSUMER_OFFSETS, Unseen
+from transaction_admin.api import CONSUMER_OFFSETS, Batches, Unseen
 from transaction_admin.kafka_reads import ClusterReads
-from transaction_admin.reads import Batches
 
 #: Bytes per poll and partition; the next poll continues there.
 _MOST_BYTES, _MOST_FETCHES = 1024 * 1024, 4
@@ -36,7 +35,6 @@ class Undecided(NamedTuple):
 
     @property
     def where(self) -> facts.TopicPartition:
-        """Return the partition of the commit."""
         return facts.TopicPartition(self.added.topic, self.added.partition)
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Protocol
 
 from collectors.kafka.marker_tail import MarkersByProducer, MarkerTail, merge_markers
-from collectors.rate_limit import RecentDuration
+from collectors.polling import RecentDuration
 from fenceline.facts import NOT_REPORTED, OPEN_STATES, Tombstone, TopicPartition, expand_partitions
 from fenceline.kafka.fold.marker_history import EndMarker
 from fenceline.kafka.reconcile import (
@@ -91,7 +91,6 @@ class Reconciler:
         return max(0.0, min(self._open_at, self._full_at) - time.monotonic())
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
         self._admin.close()
         if self._markers is not None:
             self._markers.close()
@@ -229,7 +228,6 @@ class Reconciler:
 def _open_partitions(
     answers: Iterable[Described | Listed | NotDescribed],
 ) -> Collection[TopicPartition]:
-    """Return the partitions of open transactions."""
     opened = (answer for answer in answers if isinstance(answer, Described) and answer.state in OPEN_STATES)
     return {where for answer in opened for where in expand_partitions(answer.partitions)}
 

@@ -1,24 +1,24 @@
-"""Read one offset of a partition from its leader on demand, without storing it."""
+"""Read one offset of a partition, or its newest batches, from its leader on demand, without storing it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from collectors.kafka.compression import decompress
-from collectors.kafka.newest_batches import newest_batches
 from fenceline.compat import SLOTS
 from fenceline.decode.log_parts import LogColumns, LogPart, read_parts, whole_batches
-from fenceline.decode.record_batches import RecordBatch
+from fenceline.decode.record_batches import BatchWriters, RecordBatch, count_writers
 from fenceline.facts import TopicPartition
 from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
-from transaction_admin.api import Unseen
+from transaction_admin.api import Batches, Unseen
 from transaction_admin.kafka_reads import ClusterReads
-from transaction_admin.reads import Batches
 
 #: Bytes of the first request, of each further one in search of a marker, and of all of them.
 _FIRST_BYTES, _BYTES_AT_ONCE, MOST_BYTES = 64 * 1024, 1024 * 1024, 8 * 1024 * 1024
 #: Offsets before the record whose batches are its neighbours, and their maximum bytes.
 _NEIGHBOURS, _NEIGHBOUR_BYTES = 50, 32 * 1024
+#: Newest offsets to examine, and requests for them.
+_OFFSETS, _MOST_ANSWERS = 10_000, 8
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -166,3 +166,42 @@ def _with_marker(reads: ClusterReads, where: TopicPartition, look: OffsetLook) -
         batches = [*batches, *more.batches]
         look = replace(look, batches=batches, read_to=more.next, high_watermark=more.end)
     return look
+
+
+def newest_batches(reads: ClusterReads, where: TopicPartition) -> Iterator[tuple[int, Batches | Unseen]]:
+    """Yield the newest batches with the offset of each request; an unreadable part ends the iteration.
+
+    With large records it begins later: the end matters, and it reads at most 8 MB.
+    """
+    ends = reads.list_offsets([where])[where]
+    if isinstance(ends, Unseen):
+        yield 0, ends
+        return
+    at = max(ends.log_start, ends.high_watermark - _OFFSETS)
+    answer = _ask(reads, where, at)
+    if not isinstance(answer, Unseen) and answer.batches:
+        per_answer = max(1, answer.next - at)
+        later = ends.high_watermark - per_answer * (_MOST_ANSWERS - 1)
+        if later > at:
+            at = later
+            answer = _ask(reads, where, at)
+    for left in reversed(range(_MOST_ANSWERS)):
+        yield at, answer
+        if isinstance(answer, Unseen) or not answer.batches or answer.next >= ends.high_watermark or not left:
+            return
+        at = answer.next
+        answer = _ask(reads, where, at)
+
+
+def _ask(reads: ClusterReads, where: TopicPartition, at: int) -> Batches | Unseen:
+    return reads.batch_headers(where, at, most_bytes=_BYTES_AT_ONCE)
+
+
+def read_writers(reads: ClusterReads, where: TopicPartition) -> BatchWriters | Unseen:
+    """Return the writers of a partition's newest batches. Raises `AdminUnavailable`."""
+    batches: list[RecordBatch] = []
+    for _, answer in newest_batches(reads, where):
+        if isinstance(answer, Unseen):
+            return answer
+        batches += answer.batches
+    return count_writers(batches)

@@ -24,8 +24,7 @@ from fenceline.alerts import engine, grouping, notification_decision, payload
 from fenceline.alerts.engine import FIRING, StateChange
 from fenceline.alerts.grouping import Item, LastNotification, Route, Sending
 from fenceline.alerts.limits import Alerting
-from fenceline.alerts.mute import Muting
-from fenceline.alerts.notification_decision import Why
+from fenceline.alerts.notification_decision import Muting, Why
 from fenceline.decode.typed import record_of
 from fenceline.grouping import grouped
 from fenceline.incidents.findings import IncidentCause

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dashboard.engines.flink_jobs import CheckpointedCommit, newer_jobs, newest_checkpoints, pending_commits
 from dashboard.models import FlinkJob, Transaction
-from fenceline.engines.flink.commits import DecidedTransaction, FlinkJobFacts
-from fenceline.engines.flink.restore import CommitFate
+from fenceline.engines.flink.restore import CommitFate, DecidedTransaction, FlinkJobFacts
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS
 from fenceline.kafka.clock_skew import start_ms
 

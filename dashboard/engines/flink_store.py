@@ -1,4 +1,4 @@
-"""Saves the results of `collectors.flink.collector`: jobs and their checkpoints, in one short write
+"""Saves the results of `collectors.flink`: jobs and their checkpoints, in one short write
 transaction. A checkpoint is inserted once and never changed. A job whose folder is gone is deleted with all
 of its rows: nothing can be restored from it.
 """

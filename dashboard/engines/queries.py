@@ -12,8 +12,7 @@ from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ENGINES
 from dashboard.runtime.criteria import Criteria, Name, Search
 from fenceline.engines.answers import EngineKind
-from fenceline.engines.connect.connectors import ConnectorTask
-from fenceline.engines.connect.debezium import DebeziumTopics
+from fenceline.engines.connect import ConnectorTask, DebeziumTopics
 from fenceline.engines.flink.job_status import FlinkOperator, ReportedCheckpoint
 from fenceline.kafka.producer_identity import ProducerIdentity
 

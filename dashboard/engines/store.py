@@ -1,4 +1,4 @@
-"""Saves the results of `collectors.engines.collector`: each API's present report, in one short write
+"""Saves the results of `collectors.engines`: each API's present report, in one short write
 transaction. An earlier report stays, with its time, while an API does not answer; rows that it no longer
 reports are deleted.
 """
@@ -14,7 +14,7 @@ from dashboard.runtime.collector_names import ENGINES
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.engines.answers import EngineAnswer
-from fenceline.engines.connect.connectors import ConnectorStatus
+from fenceline.engines.connect import ConnectorStatus
 from fenceline.engines.flink.job_status import FlinkRun, ReportedCheckpoint
 
 NAME = ENGINES

@@ -55,7 +55,7 @@ from dashboard.runtime.sql import prepared, read_rows
 from dashboard.streaming.rule_input import Queries
 from dashboard.transactions.sql import unpacked_partitions
 from fenceline.decode.typed import record_of
-from fenceline.engines.flink.commits import FlinkJobFacts
+from fenceline.engines.flink.restore import FlinkJobFacts
 from fenceline.facts import NOT_FROM_LOG, TransactionState, VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, Sense
 from fenceline.grouping import grouped

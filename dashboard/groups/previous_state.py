@@ -22,12 +22,12 @@ from dashboard.models import (
 from dashboard.runtime.collector_names import OFFSETS
 from dashboard.runtime.leases import Lease
 from fenceline.facts import TopicPartition, expand_partitions
-from fenceline.kafka import end_offset_history as ends
+from fenceline.kafka import offset_histories as ends
 from fenceline.kafka.commits import TOPIC, MemberSeen, unpack_commits, unpack_members
-from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.fold.counting import LINK_SPAN_MS
 from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
 from fenceline.kafka.groups import SHARE, Commit, Committed, GroupStatus, Point, Waiting
+from fenceline.kafka.offset_histories import EndOffset
 
 #: Maximum age of a tail's data for the log to replace a coordinator that may not be asked.
 _LIVE_MS = 15_000

@@ -19,8 +19,7 @@ from dashboard.runtime.collector_names import AUDITS
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import prepared, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from fenceline.audit.manifest import AuditManifest
-from fenceline.audit.violations import AuditViolation, find_violation
+from fenceline.audit.manifest import AuditManifest, AuditViolation, find_violation
 from fenceline.decode.typed import fields_of, read_json
 from fenceline.grouping import grouped
 

@@ -15,7 +15,7 @@ from dashboard.recoveries.evidence import written_records
 from dashboard.system.owners import split_partition
 from dashboard.transactions.recents import recent_ring
 from fenceline.formatting import format_clock, list_names
-from fenceline.incidents.endings import (
+from fenceline.incidents.outcomes import (
     ActionTaken,
     BatchEnd,
     batch_ending,

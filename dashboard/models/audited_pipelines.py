@@ -13,7 +13,7 @@ class AuditViolationRecord(OfCluster):
     since_ms = models.BigIntegerField()
     missing = models.BigIntegerField()
     duplicated = models.BigIntegerField()
-    #: The other fields of `fenceline.audit.violations.AuditViolation`, except its queries.
+    #: The other fields of `fenceline.audit.manifest.AuditViolation`, except its queries.
     detail = models.JSONField(default=dict)
 
     class Meta:

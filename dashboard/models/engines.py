@@ -53,9 +53,9 @@ class ConnectorRecord(OfCluster):
     worker = models.TextField()
     #: The reason for its failure.
     reason = models.TextField(blank=True)
-    #: `fenceline.engines.connect.connectors.ConnectorTask` as lists.
+    #: `fenceline.engines.connect.ConnectorTask` as lists.
     tasks = models.JSONField(default=list)
-    #: `fenceline.engines.connect.debezium.DebeziumTopics` as a list; null unless it is a Debezium connector.
+    #: `fenceline.engines.connect.DebeziumTopics` as a list; null unless it is a Debezium connector.
     debezium = models.JSONField(null=True)
     seen_ms = models.BigIntegerField()
 

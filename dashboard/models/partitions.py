@@ -33,7 +33,7 @@ class PartitionRecord(Observed):
     #: Why it cannot be observed, for an operator; else "".
     error = models.TextField(blank=True)
     #: [[at_ms, lso, high watermark], …] as JSON text, oldest first: for lag in seconds
-    #: (`fenceline.kafka.end_offset_history`).
+    #: (`fenceline.kafka.offset_histories`).
     ends = models.TextField(blank=True)
 
     class Meta:

@@ -8,7 +8,7 @@ from dashboard.models import AbortedCommit, GroupOffset, PartitionRecord, Positi
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.transactions.recents import recent_rings
 from fenceline.facts import TopicPartition, TransitionKind, expand_partitions
-from fenceline.kafka import end_offset_history
+from fenceline.kafka import offset_histories
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
 from fenceline.kafka.fold import transition_ring
 from fenceline.losses.recoveries import Ends, Held, LostRecords, Since, Wait, WrittenTopic
@@ -78,7 +78,7 @@ def topics_before(row: Recovery) -> list[WrittenTopic]:
     topics: dict[str, WrittenTopic] = {}
     records = PartitionRecord.objects.filter(cluster_id=row.cluster_id, topic__in=names)
     for name, topic_id, packed in records.values_list("topic", "topic_id", "ends"):
-        first = next(iter(end_offset_history.unpack_ends(packed)), None)
+        first = next(iter(offset_histories.unpack_ends(packed)), None)
         since = first is not None and first.at_ms <= (row.begun_ms or row.opened_ms) - LEAST_MS
         topics[name] = WrittenTopic(name, topic_id, since or (name in topics and topics[name].since_begin))
     blocked = {name: topic_id for name, _, _, *rest in row.pins for topic_id in rest if topic_id}

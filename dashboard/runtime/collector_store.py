@@ -28,8 +28,8 @@ from dashboard.runtime.sql import read_rows, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import PositionMove
+from fenceline.formatting import fit_name
 from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
-from fenceline.kafka.families import fit_name
 from fenceline.limits import Limits
 
 TRANSACTION_STATE = "__transaction_state"

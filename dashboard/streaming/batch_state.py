@@ -37,7 +37,7 @@ from fenceline.kafka.applications import Shape, application_of, sink_id_stem
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain_links, no_chain
-from fenceline.spark.missing_topics import missing_topics
+from fenceline.spark.queries import missing_topics
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, SinkTransaction
 from fenceline.spark.safe_to_restart import (
     PreparedBatches,

@@ -13,8 +13,8 @@ from dashboard.partitions import queries as partitions
 from dashboard.streaming.positions import batches_by_number, finished_batches
 from fenceline.decode import checkpoint
 from fenceline.facts import TopicPartition
-from fenceline.kafka.end_offset_history import passed_ms, unpack_ends
 from fenceline.kafka.groups import Waiting, is_beyond_end, waiting_state
+from fenceline.kafka.offset_histories import passed_ms, unpack_ends
 from fenceline.kafka.partitions import Offsets
 
 #: The queries of a cluster that a partition's page searches for its readers.

@@ -25,7 +25,7 @@ from dashboard.streaming.registry import driver_of
 from dashboard.streaming.writers import concurrent_drivers, twin_folders
 from fenceline.decode.typed import record_of
 from fenceline.facts import Severity, TopicPartition
-from fenceline.kafka.log_start_history import LogStarts
+from fenceline.kafka.offset_histories import LogStarts
 from fenceline.spark import queries
 from fenceline.spark.queries import (
     Absence,

@@ -28,7 +28,7 @@ from dashboard.models import Action, Alert, Delivery
 from dashboard.runtime import stale_collectors, visibility
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.system import metrics_queries
-from fenceline.engines.connect.connectors import STATES
+from fenceline.engines.connect import STATES
 from fenceline.engines.flink.job_status import JOB_STATES
 from fenceline.facts import Severity, TransactionState, TransitionKind
 from fenceline.kafka.groups import GroupStatus

@@ -6,8 +6,7 @@ ones in quiet clusters.
 
 from collections.abc import Iterator
 
-from collectors.kafka.aborted_commits import MOST_REQUESTS, CommitSearch, find_lost_before_commit
-from collectors.kafka.recoveries import Topics
+from collectors.kafka.recoveries import MOST_REQUESTS, CommitSearch, Topics, find_lost_before_commit
 from dashboard.recoveries import aborted_commits
 from dashboard.recoveries.commit_watch import CommitWatch, EndedCommit, searches
 from dashboard.runtime.leases import Lease

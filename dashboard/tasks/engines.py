@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from collectors.engines.collector import EnginesCollector
+from collectors.engines import EnginesCollector
 from dashboard.config import EngineEndpoint
 from dashboard.engines import store
 from dashboard.runtime import leases, loop

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from collectors.flink.collector import FlinkCollector
+from collectors.flink import FlinkCollector
 from dashboard.config import CheckpointRoot
 from dashboard.engines import flink_store as store
 from dashboard.runtime import leases, loop

@@ -6,8 +6,8 @@ from contextlib import closing
 from celery import shared_task
 from django.conf import settings
 
-from collectors.kafka.newest_batches import read_writers
 from collectors.kafka.partitions import PartitionCollector
+from collectors.kafka.record_lens import read_writers
 from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop

@@ -21,8 +21,8 @@ from dashboard.system.capabilities import shortfall
 from dashboard.transactions import sql as transaction_sql
 from dashboard.transactions.inferred_store import infer_corrections, save_history
 from fenceline.facts import NOT_FROM_LOG, Tombstone, TransactionRecord, TransactionState
+from fenceline.formatting import fit_name
 from fenceline.kafka.applications import application_of
-from fenceline.kafka.families import fit_name
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 from fenceline.kafka.transactional_ids import key_of_name
 

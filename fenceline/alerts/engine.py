@@ -83,7 +83,6 @@ def advance_alert(
 
 
 def why_pending(known: AlertState, limits: Alerting) -> str:
-    """Return why a pending alert does not fire yet."""
     return f"found in {known.ticks} of {count_noun(max(1, limits.for_ticks), 'complete tick')}"
 
 

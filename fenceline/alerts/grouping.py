@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fenceline.alerts.labels import fit_label, page_of
+from fenceline.alerts.labels import page_of
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.matchers import CompilePattern, MatcherSet, matchers_text
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
 from fenceline.findings.severity import is_worse, severity_rank
+from fenceline.formatting import fit_name
 from fenceline.incidents.findings import IncidentCause
 
 #: An Alertmanager groups and waits by itself: it is notified at once, and again before it would resolve
@@ -198,7 +199,7 @@ def decide_notifications(
 def group_key(cluster: str, labels: Mapping[str, str]) -> str:
     """Return the key of a group in Alertmanager's form; groups never span clusters."""
     inner = matchers_text([(name, "=", value) for name, value in sorted(labels.items()) if value])
-    return fit_label(f"{{{matchers_text([('cluster', '=', cluster)])}}}:{{{inner}}}", _LONGEST_KEY)
+    return fit_name(f"{{{matchers_text([('cluster', '=', cluster)])}}}:{{{inner}}}", _LONGEST_KEY)
 
 
 def group_message(sending: Sending, *, external_url: str, now_ms: int) -> GroupMessage:

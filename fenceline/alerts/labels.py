@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
+from fenceline.formatting import fit_name
 from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner
 
@@ -28,8 +28,6 @@ _ODD = frozenset({".", "..", ""})
 
 
 class FindingText(NamedTuple):
-    """A rule's finding about a subject."""
-
     rule: str
     cluster: str
     subject: str
@@ -58,7 +56,7 @@ def labels_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
     }
     if owner is not None:
         labels |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}
-    return {label: fit_label(value) for label, value in labels.items() if value}
+    return {label: fit_name(value, LONGEST) for label, value in labels.items() if value}
 
 
 def readable_name(subject: str, labels: Mapping[str, str]) -> str:
@@ -87,13 +85,6 @@ def page_of(labels: Mapping[str, str], external_url: str) -> str:
     if kind in _PAGES and plain:
         return f"{external_url}/{_PAGES[kind]}/{cluster}/{quote(name, safe='')}"
     return f"{external_url}/rules/{quote(labels.get('alertname', ''), safe='')}"
-
-
-def fit_label(value: str, longest: int = LONGEST) -> str:
-    """Return a label's value, shortened to `longest`; distinct values stay distinct."""
-    if len(value) <= longest:
-        return value
-    return f"{value[: longest - 17]}…{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
 def _named(kind: str, name: str) -> dict[str, str]:

@@ -30,8 +30,6 @@ CompilePattern = Callable[[str], Callable[[str], bool]]
 
 
 class Matcher(NamedTuple):
-    """One condition on one label."""
-
     label: str
     #: "=", "!=", "=~" or "!~".
     operator: str

@@ -202,7 +202,6 @@ def _cut(line: str) -> str:
 
 
 def _type(firing: Sequence[Notice]) -> str:
-    """Return apprise's type for the severity."""
     severities = {notice.labels.get("severity") for notice in firing}
     if not firing:
         return "success"

@@ -46,7 +46,6 @@ class Redactor:
         )
 
     def redact(self, text: str) -> str:
-        """Return a text without the secrets."""
         for spelling in self._hidden:
             text = text.replace(spelling, HIDDEN)
         return text

@@ -21,6 +21,7 @@ from fenceline.audit.runs import COMMIT, PartitionRuns, ProducerRun
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
+from fenceline.grouping import grouped
 from fenceline.spark.records import Decision, SinkTransaction
 
 #: Maximum ranges of one batch in the manifest.
@@ -47,11 +48,9 @@ class Output:
     holes: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def of_transaction(self, transaction: SinkTransaction) -> tuple[ProducerRun, ...]:
-        """Return the records of one transaction of the sink."""
         return self.runs.get((transaction.producer_id, transaction.producer_epoch), ())
 
     def why_gone(self, partition: TopicPartition) -> ObstacleKind | None:
-        """Return why a partition may have lost records."""
         range_ = self.ranges.get(partition)
         if range_ is None or range_.recreated:
             return ObstacleKind.TOPIC_RECREATED
@@ -95,14 +94,11 @@ class Judged(NamedTuple):
 
 
 def index_output(ranges: Mapping[TopicPartition, OutputRange], partitions: Iterable[PartitionRuns]) -> Output:
-    """Return the output with its runs by producer id and epoch."""
-    runs: dict[tuple[int, int], list[ProducerRun]] = {}
-    holes = {}
-    for partition in partitions:
-        if partition.hole is not None:
-            holes[partition.partition] = partition.hole
-        for run in partition.runs:
-            runs.setdefault((run.producer_id, run.producer_epoch), []).append(run)
+    known = list(partitions)
+    runs = grouped(
+        ((run.producer_id, run.producer_epoch), run) for partition in known for run in partition.runs
+    )
+    holes = {partition.partition: partition.hole for partition in known if partition.hole is not None}
     return Output(ranges, {key: tuple(producer_runs) for key, producer_runs in runs.items()}, holes)
 
 

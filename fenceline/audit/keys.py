@@ -58,7 +58,6 @@ class ComparedTopics:
 
 
 def compared_obstacles(topics: ComparedTopics, totals: KeyTotals) -> Iterable[AuditObstacle]:
-    """Yield the obstacles to a proof by keys."""
     yield from _removed(topics, totals)
     for where, now in topics.blocked:
         yield AuditObstacle(

@@ -30,7 +30,6 @@ class LedgerIndex:
         return tuple(sorted(self._prepared))
 
     def topics(self) -> frozenset[str]:
-        """Return the topics of prepared batches."""
         transactions = (
             transaction for decision in self._prepared.values() for transaction in decision.transactions
         )

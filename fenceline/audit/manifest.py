@@ -14,7 +14,9 @@ count is None: it is never a guess, and nothing is proved with it.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import NamedTuple, Optional
 
 from fenceline.compat import SLOTS, StrEnum
@@ -24,6 +26,8 @@ from fenceline.decode.typed import read_versioned
 FORMAT = 1
 PARTITIONS, LOSSES, DUPLICATES = "partitions", "losses", "duplicates"
 LOSS_KEYS, DUPLICATE_KEYS = "loss_keys", "duplicate_keys"
+#: Maximum batches and ranges of each kind to keep.
+_MOST = 20
 
 
 class AuditMode(StrEnum):
@@ -61,8 +65,6 @@ class ObstacleKind(StrEnum):
 
 
 class AuditObstacle(NamedTuple):
-    """One reason why a proof is impossible."""
-
     kind: ObstacleKind
     #: A topic, a partition (`orders-3`), or a file of the checkpoint.
     where: str
@@ -204,10 +206,58 @@ def audit_folder(cluster: str, pipeline: str) -> str:
 
 
 def write_audit(manifest: AuditManifest) -> str:
-    """Serialise a manifest."""
     return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
 
 
 def read_audit(text: str) -> AuditManifest:
     """Parse a manifest. Raises TornFile, and NewerFile for a later layout."""
     return read_versioned(text, AuditManifest, known=FORMAT, what="manifest of the audit job")
+
+
+@dataclass(frozen=True, **SLOTS)
+class AuditViolation:
+    """A pipeline whose output has missing or duplicated records."""
+
+    pipeline: str
+    mode: AuditMode
+    #: The instant of the oldest violated batch's decision, else of the audit.
+    since_ms: int
+    missing: int
+    duplicated: int
+    #: The streaming query's own id, "" for a pipeline without a Spark query.
+    query_id: str = ""
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    #: By counts: the first violated batches that the manifest still lists.
+    batches: tuple[int, ...] = ()
+    #: The first missing input ranges, and the first duplicated output ranges.
+    losses: tuple[AuditedRange, ...] = ()
+    duplicates: tuple[AuditedRange, ...] = ()
+    #: Subjects of the known streaming queries with this id.
+    queries: tuple[str, ...] = ()
+
+
+def find_violation(pipeline: str, audit: AuditManifest) -> AuditViolation | None:
+    """Return a pipeline's missing and duplicated records, by the name of its folder; None without any."""
+    if audit.verdict is not AuditVerdict.VIOLATED:
+        return None
+    # Manifests begin with their newest batch.
+    batches = [batch for batch in reversed(audit.batches) if batch.verdict is AuditVerdict.VIOLATED]
+    since = [batch.at_ms for batch in batches if batch.at_ms is not None]
+    return AuditViolation(
+        pipeline,
+        audit.mode,
+        min(since, default=audit.at_ms),
+        audit.missing,
+        audit.duplicated,
+        audit.query_id,
+        audit.sources,
+        audit.targets,
+        tuple(batch.batch_id for batch in batches[:_MOST]),
+        _first(audit.losses, *(batch.losses for batch in batches)),
+        _first(audit.duplicates, *(batch.duplicates for batch in batches)),
+    )
+
+
+def _first(*ranges: Iterable[AuditedRange]) -> tuple[AuditedRange, ...]:
+    return tuple(islice((range_ for of_batch in ranges for range_ in of_batch), _MOST))

@@ -24,7 +24,6 @@ def ranges_without(
 
 
 def count_offsets(ranges: Iterable[AuditedRange]) -> int:
-    """Return the number of offsets in ranges."""
     return sum(range_.to_offset - range_.from_offset for range_ in ranges)
 
 

@@ -106,10 +106,6 @@ def _versions(value: str) -> Mapping[str, str]:
     return {}
 
 
-def _endpoint(value: str) -> Mapping[str, str]:
-    return {"ssl.endpoint.identification.algorithm": value.lower() or "none"}
-
-
 _SAME = (
     "bootstrap.servers", "client.dns.lookup", "client.id", "connections.max.idle.ms", "enable.metrics.push",
     "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy",
@@ -161,7 +157,9 @@ CONNECTION: Mapping[str, Translate] = {
     "sasl.kerberos.kinit.cmd": _kinit,
     "ssl.cipher.suites": _ciphers,
     "ssl.enabled.protocols": _versions,
-    "ssl.endpoint.identification.algorithm": _endpoint,
+    "ssl.endpoint.identification.algorithm": lambda value: {
+        "ssl.endpoint.identification.algorithm": value.lower() or "none"
+    },
     "ssl.keystore.certificate.chain": same_value("ssl.certificate.pem"),
     "ssl.keystore.key": same_value("ssl.key.pem"),
     "ssl.protocol": only_value("tls", "tlsv1.2", "tlsv1.3", because="librdkafka takes TLSv1.2 and TLSv1.3"),

@@ -46,8 +46,6 @@ class BadOption(Exception):
 
 
 class Mechanism(NamedTuple):
-    """One authentication mechanism."""
-
     #: Java's login module without its package, and the translation of its options; raises `BadOption`.
     module: str
     login: Callable[[Mapping[str, str]], Mapping[str, str]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.engines.connect.connectors import ConnectorStatus
+from fenceline.engines.connect import ConnectorStatus
 from fenceline.engines.flink.job_status import FlinkRun
 
 
@@ -18,8 +18,6 @@ class EngineKind(StrEnum):
 
 
 class EngineAnswer(NamedTuple):
-    """One API's report."""
-
     url: str
     version: str
     runs: Sequence[FlinkRun] = ()

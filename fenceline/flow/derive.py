@@ -104,8 +104,7 @@ class _Derivation:
         for finding in observed.findings:
             if finding.severity in _SEVERE:
                 self._rules[_thing(finding.subject)].add(finding.rule)
-        sinks = grouped((query.application, query) for query in observed.queries if query.application)
-        self._sinks = sinks
+        self._sinks = grouped((query.application, query) for query in observed.queries if query.application)
         self._gaps: list[FlowGap] = list(observed.gaps)
         self._groups: dict[NodeId, list[GroupReads]] = defaultdict(list)
 

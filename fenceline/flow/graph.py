@@ -117,7 +117,6 @@ class FlowEdge:
 
     @property
     def ends(self) -> tuple[NodeId, NodeId]:
-        """Return its source and target."""
         return self.source, self.target
 
 
@@ -157,12 +156,10 @@ def health_rank(health: FlowHealth) -> int:
 
 
 def nodes_after(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
-    """Return the targets of each node's edges."""
     return grouped((edge.source, edge.target) for edge in edges)
 
 
 def nodes_before(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
-    """Return the sources of each node's edges."""
     return grouped((edge.target, edge.source) for edge in edges)
 
 

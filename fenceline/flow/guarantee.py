@@ -14,7 +14,6 @@ A link without the needed observations is unknown. Records outside of transactio
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +23,7 @@ from fenceline.facts import Isolation
 from fenceline.flow.graph import FlowEdge, FlowNode, LinkKind, NodeKind
 from fenceline.flow.observations import FlowObservations, GroupReads, ProducerKind, QueryLinks
 from fenceline.flow.pipelines import Pipeline
+from fenceline.grouping import grouped
 
 
 class Guarantee(StrEnum):
@@ -61,8 +61,6 @@ Reasoned = tuple[Guarantee, str]
 
 
 class LinkGuarantee(NamedTuple):
-    """One link of a pipeline, its guarantee, and the reason."""
-
     source: str
     target: str
     guarantee: Guarantee
@@ -87,7 +85,6 @@ class PipelineGuarantee:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of its weakest link."""
         return self.weakest.guarantee
 
     @property
@@ -103,13 +100,10 @@ class GuaranteeFacts:
         self.queries = {query.ident: query for query in observed.queries}
         self.outside = observed.outside
         self.proved = proved or {}
-        self.reads: Mapping[tuple[str, str], list[GroupReads]] = defaultdict(list)
-        for group in observed.groups:
-            self.reads[group.group, group.topic].append(group)
+        self.reads = grouped(((group.group, group.topic), group) for group in observed.groups)
 
 
 def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGuarantee:
-    """Return the guarantee of each link of a pipeline's way."""
     nodes = {node.id: node for node in pipeline.path}
     links = list(_into(pipeline.path[0], facts, starts=True))
     for edge in pipeline.edges:
@@ -136,7 +130,6 @@ def _into(node: FlowNode, facts: GuaranteeFacts, *, starts: bool = False) -> Ite
 
 
 def edge_guarantee(edge: FlowEdge, facts: GuaranteeFacts) -> Reasoned:
-    """Return one edge's guarantee, and the reason."""
     if edge.kind is LinkKind.PRODUCES:
         return Guarantee.EXACTLY_ONCE, TRANSACTIONAL
     if edge.kind is LinkKind.READS:

@@ -51,7 +51,6 @@ class Pipeline:
 
     @property
     def end(self) -> FlowNode:
-        """Return its last node."""
         return self.path[-1]
 
     @property

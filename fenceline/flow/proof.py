@@ -89,7 +89,6 @@ def guarantee_facts(observed: FlowObservations, audits: Iterable[AuditManifest])
 def pipeline_proofs(
     pipelines: Iterable[Pipeline], observed: FlowObservations, audits: Sequence[AuditManifest]
 ) -> Sequence[PipelineProof]:
-    """Return the proofs of each pipeline, in their order."""
     facts = guarantee_facts(observed, audits)
     return [
         PipelineProof(pipeline, pipeline_guarantee(pipeline, facts), audits_of(pipeline, audits))

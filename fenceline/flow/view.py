@@ -46,7 +46,6 @@ def flow_around_nodes(flow: Flow, wanted: Iterable[NodeId]) -> Flow:
 
 
 def matching_nodes(flow: Flow, text: str) -> set[NodeId]:
-    """Return the nodes whose name contains a text."""
     small = text.casefold()
     return {at for at, node in flow.nodes.items() if small in node.label.casefold() or small in at.name}
 

@@ -95,7 +95,6 @@ def manifest_number(name: str) -> int | None:
 
 
 def write_manifest(manifest: Manifest) -> str:
-    """Serialise a manifest."""
     return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
 
 
@@ -117,7 +116,6 @@ class ReportFigures:
 
     @property
     def commits(self) -> int:
-        """Return the number of committed transactions."""
         return self.counts.get(TransitionKind.COMMIT, 0)
 
     @property

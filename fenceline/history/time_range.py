@@ -39,7 +39,6 @@ class TimeRange:
 
     @property
     def length_ms(self) -> int:
-        """Return its length."""
         return self.to_ms - self.from_ms
 
 

@@ -1,4 +1,4 @@
-"""Events from every source on one time axis, with routine ones folded. Pure."""
+"""Events from every source on one time axis, with routine ones folded; series of repeated events. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from fenceline.facts import TransitionKind
+from fenceline.facts import Transition, TransitionKind
 
 #: Transitions of which a healthy application may have thousands in a minute.
 ROUTINE = (TransitionKind.CLIENT_ABORT, TransitionKind.EMPTY_ABORT, TransitionKind.REINIT)
@@ -96,3 +96,22 @@ def fold_routine(counts: Iterable[RoutineCount], *, from_ms: int, stream: int) -
 def minute_of(at_ms: int) -> int:
     """Return the start of an instant's minute, in ms since 1970."""
     return at_ms - at_ms % _MINUTE_MS
+
+
+def latest_streak(instants: Sequence[int], *, within_ms: int) -> Sequence[int]:
+    """Return the last series of instants, oldest first, in which each follows within `within_ms`."""
+    start = len(instants) - 1
+    while start > 0 and instants[start] - instants[start - 1] <= within_ms:
+        start -= 1
+    return instants[max(0, start) :]
+
+
+def in_a_row(newest_first: Iterable[Transition]) -> list[Transition]:
+    """Return an id's last timeouts without a commit between or after them, oldest first."""
+    streak: list[Transition] = []
+    for transition in newest_first:
+        if transition.kind is TransitionKind.COMMIT:
+            break
+        if transition.kind is TransitionKind.TIMEOUT:
+            streak.append(transition)
+    return streak[::-1]

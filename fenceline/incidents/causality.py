@@ -84,7 +84,6 @@ class ThingLinks(NamedTuple):
     instances: Mapping[str, str] = {}
 
     def places_of(self, things: Iterable[str]) -> Sequence[str]:
-        """Return the brokers' scopes of these subjects."""
         return sorted({place for thing in things for place in self.places.get(thing, ())})
 
 

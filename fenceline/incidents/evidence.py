@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fenceline.engines.connect.connectors import ConnectorTask
+from fenceline.engines.connect import ConnectorTask
 from fenceline.findings.visibility import Sense
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.rules import RULES
@@ -104,7 +104,6 @@ def connector_evidence(
 
 
 def source_of(rule: str) -> str:
-    """Return the source of a rule's findings."""
     needs = RULES[rule].needs if rule in RULES else frozenset()
     source = next((words for sense, words in _SOURCES if sense in needs), "")
     return source or ("collectors" if rule.startswith(("collector", "coordinator")) else "listener")

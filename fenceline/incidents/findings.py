@@ -61,7 +61,6 @@ class IncidentEventKind(StrEnum):
 
 
 def key_of(finding: OpenFinding) -> FindingKey:
-    """Return the key of a finding."""
     return FindingKey(finding.rule, finding.subject)
 
 

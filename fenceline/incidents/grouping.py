@@ -33,7 +33,6 @@ class IncidentGroup:
 
     @property
     def members(self) -> frozenset[FindingKey]:
-        """Return the cause and its effects."""
         return frozenset((self.cause, *self.effects))
 
 

@@ -61,7 +61,6 @@ class IncidentImpact(NamedTuple):
 
 
 def impact_figures(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> ImpactFigures:
-    """Return the figures of a snapshot."""
     batches = {
         query.subject: [batch.records_at_risk for batch in query.sink_batches if not batch.recorded]
         for query in snapshot.queries

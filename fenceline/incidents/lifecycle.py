@@ -15,12 +15,12 @@ incident without a group closes.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fenceline.facts import Severity
 from fenceline.findings.severity import worst_severity
+from fenceline.grouping import grouped
 from fenceline.incidents.findings import FindingKey, is_same_instance
 from fenceline.incidents.grouping import IncidentGroup
 
@@ -44,7 +44,6 @@ class KnownIncident:
 
     @property
     def members(self) -> frozenset[FindingKey]:
-        """Return the cause and its effects."""
         return self.effects | {self.cause}
 
 
@@ -218,11 +217,7 @@ def _match_moved(matching: _Matching, groups: Iterable[IncidentGroup]) -> None:
 
 
 def _groups_by_effect(groups: Iterable[IncidentGroup]) -> Mapping[FindingKey, Sequence[IncidentGroup]]:
-    by_effect: dict[FindingKey, list[IncidentGroup]] = defaultdict(list)
-    for group in groups:
-        for key in group.effects:
-            by_effect[key].append(group)
-    return by_effect
+    return grouped((key, group) for group in groups for key in group.effects)
 
 
 def _updated(

@@ -32,8 +32,6 @@ class ReportLine(NamedTuple):
 
 
 class IncidentReport(NamedTuple):
-    """The contents of a report, in order."""
-
     number: int
     headline: str
     #: Name and text of each fact.

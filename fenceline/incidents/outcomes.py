@@ -1,16 +1,20 @@
-"""Choose an incident's action, and predict the outcome for its subjects with it, and without. Pure.
+"""Choose an incident's action, predict the outcome for its subjects with it and without, and tell how it
+ended. Pure.
 
-The first comes from the effects of the planner's plan, the second from the deadline.
+An outcome with an action comes from the effects of the planner's plan, one without from the deadline. The end
+of an incident is one sentence by its cause, "" if nothing shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from fenceline.facts import ACTION_REASONS, Confidence, Transition, TransitionKind
 from fenceline.formatting import count_noun, format_clock
 from fenceline.incidents.findings import OpenFinding
 from fenceline.incidents.sentences import IncidentFacts, StuckBatches
+from fenceline.losses.aborted_commits import end_of
 from fenceline.plans.plan import Bound, Effect, SubjectPlan
 
 _SIGNS = {Bound.AT_LEAST: "at least ", Bound.AT_MOST: "at most "}
@@ -18,6 +22,21 @@ _RELEASED = ("records_released", "offsets_released")
 #: Causes that the end of an effect does not end: a broker or a part of the cluster must return.
 _OUT_OF_REACH = ("collector_gap", "coordinator_loading", "stuck_in_prepare")
 Found = TypeVar("Found", bound=OpenFinding)
+_ENDED_BY = {
+    TransitionKind.COMMIT: "Its producer committed it",
+    TransitionKind.CLIENT_ABORT: "Its producer aborted it",
+    TransitionKind.TIMEOUT: "Its coordinator aborted it at its timeout",
+    TransitionKind.TAKEOVER: "Another producer with the same id fenced it",
+    TransitionKind.ADMIN_FENCE: "An administrator fenced it from outside",
+    TransitionKind.SELF_RECOVERY: "Its own producer aborted it after an error",
+    TransitionKind.ADMIN_ABORT: "An administrator aborted it",
+    TransitionKind.ABORT: "It was aborted",
+}
+_BY_ACTION = {
+    TransitionKind.COMMIT: "Committed by",
+    TransitionKind.ADMIN_FENCE: "Fenced by",
+    TransitionKind.ADMIN_ABORT: "Aborted by",
+}
 
 
 class Outcome(NamedTuple):
@@ -146,17 +165,11 @@ def _reader_rows(
     if facts.rule == "audit_violated" or not (facts.groups or facts.queries or facts.partitions):
         return
     acted = Outcome("resume once it is committed", "ok") if _completes_on_restart(facts, now_ms) else None
-    if effects is not None:
-        acted = (
-            Outcome("stays blocked by another transaction", "warning")
-            if _stays(effects)
-            else _resumed(effects)
-        )
+    if effects is not None and "lso_stays" in effects and not any(name in effects for name in _RELEASED):
+        acted = Outcome("stays blocked by another transaction", "warning")
+    elif effects is not None:
+        acted = _resumed(effects)
     yield OutcomeRow(facts.readers or "readers of its partitions", acted, _readers_end(facts, now_ms))
-
-
-def _stays(effects: Mapping[str, Effect]) -> bool:
-    return "lso_stays" in effects and not any(name in effects for name in _RELEASED)
 
 
 def _resumed(effects: Mapping[str, Effect]) -> Outcome:
@@ -179,3 +192,67 @@ def _amount(effect: Effect | None, template: str) -> str:
         return ""
     plural = "" if effect.amount == 1 else "s"
     return template.format(f"{_SIGNS.get(effect.bound, '')}{effect.amount:,}") + plural
+
+
+class ActionTaken(NamedTuple):
+    """An action of ours with an effect."""
+
+    number: int
+    by: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.by}, action {self.number}" + (f", reason {self.reason}" if self.reason else "")
+
+
+class BatchEnd(NamedTuple):
+    """The end of a prepared batch, from the ledger of its sink."""
+
+    batch_id: int
+    #: `DecisionOutcome`, and its instant by the driver's clock.
+    outcome: str
+    done_ms: int
+    rows: int
+    #: Rows of its aborted transactions.
+    lost_rows: int
+    #: The begin of the run that recorded it, if that was after the batch was stuck.
+    restarted_ms: int | None = None
+
+
+def transaction_ending(end: Transition, action: ActionTaken | None, lost: str = "") -> str:
+    """Return the end of a transaction, from its transition.
+
+    An ambiguous verdict names nobody: the records do not show who aborted. `lost`: the number of a committed
+    transaction's records that were lost before its commit, in words; "" for none.
+    """
+    at = f" at {format_clock(end.at_ms)}"
+    if end.reason in ACTION_REASONS and action is not None and end.kind in _BY_ACTION:
+        return f"{_BY_ACTION[end.kind]} {action}{at}."
+    if end.kind is TransitionKind.COMMIT:
+        return f"{_ENDED_BY[end.kind]}{at}; {f'{lost} had been lost before' if lost else 'nothing was lost'}."
+    if end.confidence is Confidence.AMBIGUOUS:
+        return f"It was aborted{at}; records cannot decide by whom."
+    sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
+    return f"{_ENDED_BY[end.kind]}{at}{sure}."
+
+
+def end_of_transaction(ring: Iterable[Transition], instance: str) -> Transition | None:
+    """Return the end of a transaction, by its instance (`PRODUCER_ID@START`) among its id's transitions."""
+    start = instance.partition("@")[2]
+    return end_of(ring, int(start)) if start else None
+
+
+def batch_ending(end: BatchEnd, action: ActionTaken | None) -> str:
+    """Return the end of a prepared batch: the committer, and any loss."""
+    rows, at = count_noun(end.rows, "row"), f"at {format_clock(end.done_ms)}"
+    if end.lost_rows or end.outcome == "lost":
+        lost = count_noun(end.lost_rows, "row")
+        return f"Batch {end.batch_id:,} was lost in part: {lost} of {end.rows:,} aborted, recorded {at}."
+    if end.outcome == "aborted":
+        return f"Batch {end.batch_id:,} was aborted {at}; the next run reads its input again."
+    if action is not None:
+        return f"Finished by {action} {at}: all {rows} committed, nothing was lost."
+    if end.restarted_ms is not None:
+        came_back = f"The driver came back at {format_clock(end.restarted_ms)}"
+        return f"{came_back} and committed all {rows}; nothing was lost."
+    return f"Its driver committed all {rows} {at}; nothing was lost."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.formatting import count_noun, format_duration, list_names
+from fenceline.formatting import count_noun, format_duration, list_names, upper_first
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.text.sentences import Age, Instant, Sentence, plain_text
 
@@ -91,7 +91,7 @@ class IncidentFacts:
         if len(names) <= _NAMED:
             return list_names(names)
         numbers = [(len(self.groups), "group"), (len(self.queries), "query")]
-        return list_names([_counted(number, noun) for number, noun in numbers if number])
+        return list_names([count_noun(number, noun) for number, noun in numbers if number])
 
 
 def incident_title(facts: IncidentFacts) -> Sentence:
@@ -125,7 +125,8 @@ def _closed_title(facts: IncidentFacts, lasted: str) -> str:
         if facts.batches.is_orphaned:
             return f"{plain_text(_batch_title(facts, facts.batches), now_ms=0)}, for {lasted}"
         were = "was" if len(facts.batches.numbers) == 1 else "were"
-        return f"{_upper(str(facts.batches))} of {facts.name} {were} prepared but not committed for {lasted}"
+        what = f"{upper_first(str(facts.batches))} of {facts.name}"
+        return f"{what} {were} prepared but not committed for {lasted}"
     if facts.rule in _OPEN:
         did = f"blocked {list_names(facts.partitions)}" if facts.partitions else "was open"
         return f"{facts.name} {did} for {lasted}"
@@ -190,14 +191,14 @@ def _batch_title(facts: IncidentFacts, batches: StuckBatches) -> Sentence:
         return (f"The driver of {facts.name} died in the middle of {batches}",)
     has = "has" if len(batches.numbers) == 1 else "have"
     return (
-        f"{_upper(str(batches))} of {facts.name} {has} been prepared but not committed for ",
+        f"{upper_first(str(batches))} of {facts.name} {has} been prepared but not committed for ",
         Age(facts.since_ms),
     )
 
 
 def _batch_explanation(facts: IncidentFacts, batches: StuckBatches, now_ms: int) -> Sentence:
     it = "it" if len(batches.numbers) == 1 else "them"
-    start = f"{_upper(str(batches))} {batches.verb} prepared but not committed. "
+    start = f"{upper_first(str(batches))} {batches.verb} prepared but not committed. "
     if facts.deadline_ms is not None and facts.deadline_ms <= now_ms:
         return (start, "The transactions timed out at ", Instant(facts.deadline_ms), " and may be lost.")
     ways = f"A restart of the query completes {it} without loss."
@@ -253,14 +254,6 @@ def _blocked(facts: IncidentFacts) -> str:
     return f"{facts.readers} {verb} blocked{before}."
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} queries" if noun == "query" and number > 1 else count_noun(number, noun)
-
-
 def _stop(words: str) -> str:
     """Add a full stop to words without one; names keep their letters."""
     return words if words.endswith((".", "!", "?")) or not words else f"{words}."
-
-
-def _upper(words: str) -> str:
-    return words[:1].upper() + words[1:]

@@ -45,8 +45,6 @@ class CapabilityState(StrEnum):
 
 
 class Capability(NamedTuple):
-    """A capability of Fenceline, and its requirements."""
-
     name: str
     words: str
     requests: tuple[NeededRequest, ...]

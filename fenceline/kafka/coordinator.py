@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fenceline.compat import SLOTS, zip_equal
 from fenceline.formatting import count_noun
+from fenceline.grouping import grouped
 
 #: Broker settings that limit transactions and ids, in ms.
 MAX_TIMEOUT, EXPIRATION = "transaction.max.timeout.ms", "transactional.id.expiration.ms"
@@ -90,7 +91,6 @@ class CoordinatorMove(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the move as a sentence for operators."""
         moved = f"the coordinator of {count_noun(self.ids, 'id')} moved from broker {self.from_broker} to "
         if self.answered_ms is None:
             return f"{moved}{self.to_broker}, which was not seen to answer"
@@ -144,11 +144,11 @@ def find_moves(
 
     `before` has a partition's last known leader and the poll that saw it, `now` the leaders of this poll.
     """
-    moved: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-    for partition, leader in sorted(now.items()):
-        if partition in before and before[partition][0] != leader:
-            moved[before[partition][0], leader].append(partition)
-    return moved
+    return grouped(
+        ((before[partition][0], leader), partition)
+        for partition, leader in sorted(now.items())
+        if partition in before and before[partition][0] != leader
+    )
 
 
 def load_rate(moves: Iterable[CoordinatorMove]) -> float | None:

@@ -6,13 +6,11 @@ Hundreds of such groups are no news. Every other group is its own family.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
-#: Maximum length of a family's name, in characters.
-LONGEST = 200
+from fenceline.formatting import fit_name
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 #: `KafkaSourceProvider` of Spark's connector, without `kafka.group.id` and with any `groupIdPrefix`. The
@@ -42,7 +40,7 @@ _RANDOM_WORDS = "Ids with a random part: a new one for every start of the client
 
 @lru_cache(maxsize=8_192)
 def family_of(group_id: str) -> Family:
-    """Return the family of a group, given as escaped text, with a name of at most LONGEST. Never raises."""
+    """Return the family of a group, given as escaped text, with a fitting name. Never raises."""
     spark = _SPARK.match(group_id)
     if spark:
         words = _SPARK_BATCH_WORDS if spark[1] == _SPARK_BATCH or spark[2] is None else _SPARK_STREAM_WORDS
@@ -55,11 +53,3 @@ def family_of(group_id: str) -> Family:
     if folded != group_id:
         return Family(fit_name(folded), _RANDOM_WORDS)
     return Family(fit_name(group_id), "")
-
-
-def fit_name(name: str) -> str:
-    """Cut a long name; it then ends in 16 hex digits of its SHA-256, so distinct names stay distinct."""
-    if len(name) <= LONGEST:
-        return name
-    mark = "…" + hashlib.sha256(name.encode()).hexdigest()[:16]
-    return name[: LONGEST - len(mark)] + mark

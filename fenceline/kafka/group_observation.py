@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from fenceline.engines.streams import StreamsStore
 from fenceline.facts import Isolation, TopicPartition
-from fenceline.kafka import end_offset_history as ends
+from fenceline.kafka import offset_histories as ends
 from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.clock_skew import to_local_ms
-from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.groups import (
     BLOCKED_AFTER_MS,
     POINTS_APART_MS,
@@ -28,6 +27,7 @@ from fenceline.kafka.groups import (
     to_read,
     waiting_state,
 )
+from fenceline.kafka.offset_histories import EndOffset
 from fenceline.kafka.partitions import Offsets
 
 _LAG_NEWS_MS = 1_000

@@ -64,8 +64,6 @@ class Waiting(StrEnum):
 
 
 class LagTrend(StrEnum):
-    """The direction of a lag."""
-
     GROWING = "growing"
     STEADY = "steady"
     SHRINKING = "shrinking"

@@ -285,7 +285,6 @@ def mirror_row(
 
 
 def is_open(ours: KnownTransaction | None) -> bool:
-    """Whether our row has an open transaction."""
     return ours is not None and ours.state in OPEN_STATES
 
 

@@ -56,7 +56,6 @@ class OffsetLook:
 
     @property
     def batch(self) -> RecordBatch | None:
-        """Return the batch that spans the offset."""
         return next((batch for batch in self.batches if batch.first <= self.offset <= batch.last), None)
 
     @property

@@ -25,7 +25,6 @@ class Scope:
 
     @property
     def has_all_ids(self) -> bool:
-        """Whether every transactional id is in scope."""
         return EVERY in self.transactional_ids
 
     @property

@@ -28,8 +28,6 @@ RecoveryCause = Literal[
 
 
 class RecoveryOutcome(StrEnum):
-    """The status of a recovery, or its end."""
-
     #: The LSO is still blocked, or no producer has committed again yet.
     OPEN = "open"
     #: Readers were released and the id, or its application, committed again.
@@ -80,7 +78,6 @@ class LostRecords(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Return the partition."""
         return TopicPartition(self.topic, self.partition)
 
 

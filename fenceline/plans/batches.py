@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fenceline.formatting import count_noun, format_clock, format_duration, list_names
+from fenceline.formatting import count_noun, format_clock, format_duration, list_names, upper_first
 from fenceline.kafka.reconcile import Described
 from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_effects
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
@@ -27,8 +27,6 @@ _LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class WrittenTransaction:
-    """A transaction of a decision, and its fate."""
-
     transaction: SinkTransaction
     fate: TransactionFate
 
@@ -73,7 +71,6 @@ class SinkBatchFacts:
 
     @property
     def decision(self) -> Decision | None:
-        """Return the decision of the last round."""
         return self.rounds[-1] if self.rounds else None
 
     @property
@@ -83,7 +80,6 @@ class SinkBatchFacts:
 
     @property
     def title(self) -> str:
-        """Return the heading."""
         return f"{self.name}, batch {self.batch_id}"
 
     @property
@@ -93,7 +89,6 @@ class SinkBatchFacts:
 
     @property
     def open_transactions(self) -> tuple[SinkTransaction, ...]:
-        """Return the transactions of its decision that are still open."""
         return tuple(written.transaction for written in self.written if written.fate is TransactionFate.OPEN)
 
 
@@ -137,7 +132,6 @@ def plan_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> SubjectPlan:
 
 
 def next_round(batch: SinkBatchFacts) -> int:
-    """Return the round of the next decision about a batch."""
     return batch.rounds[-1].round + 1 if batch.rounds else 0
 
 
@@ -219,7 +213,7 @@ def _against_roll_back(batch: SinkBatchFacts, now_ms: int) -> Iterator[Refusal]:
     elif decision is not None and decision.decided is Decided.PREPARED:
         yield Refusal(RefusalReason.PREPARED, _is_prepared(batch, what))
     elif _is_behind(batch):
-        yield Refusal(RefusalReason.ALREADY_ENDED, f"{_upper(what)} is over: {_what_is_behind(batch)}.")
+        yield Refusal(RefusalReason.ALREADY_ENDED, f"{upper_first(what)} is over: {_what_is_behind(batch)}.")
     elif batch.prepared:
         words = (
             f"Batch {batch.prepared[0]} of {batch.name} is prepared and not done: finish that first "
@@ -232,7 +226,7 @@ def _against_roll_back(batch: SinkBatchFacts, now_ms: int) -> Iterator[Refusal]:
         )
     elif batch.planned is None or batch.batch_id > batch.planned:
         newest = "none" if batch.planned is None else f"batch {batch.planned}"
-        words = f"{_upper(what)} is not planned: the newest one in the offset log is {newest}."
+        words = f"{upper_first(what)} is not planned: the newest one in the offset log is {newest}."
         yield Refusal(RefusalReason.NOTHING_OPEN, words)
     elif not batch.undecided:
         words = f"No transaction of {what} is open: nothing is to be rolled back."
@@ -259,11 +253,6 @@ def _what_is_behind(batch: SinkBatchFacts) -> str:
     return f"batch {batch.last_prepared} is prepared already"
 
 
-def _upper(words: str) -> str:
-    """Capitalise the first letter; other letters, such as a query's name, stay unchanged."""
-    return words[:1].upper() + words[1:]
-
-
 def _unreadable(batch: SinkBatchFacts) -> Refusal:
     words = f"The ledger of {batch.name} cannot be read, so its batches cannot be ended: {batch.trouble}"
     return Refusal(RefusalReason.LEDGER_UNREADABLE, words if words.endswith(".") else f"{words}.")
@@ -273,13 +262,13 @@ def _is_prepared(batch: SinkBatchFacts, what: str) -> str:
     if batch.done is not None:
         return _ended(what, batch.done)
     return (
-        f"{_upper(what)} is prepared: from there on it can only be committed, or output would be lost. "
+        f"{upper_first(what)} is prepared: from there on it can only be committed, or output would be lost. "
         f"Finish it instead (finish_batch {batch.subject})."
     )
 
 
 def _ended(what: str, done: Done) -> str:
-    return f"{_upper(what)} is {done.outcome} since {format_clock(done.at_ms)}, by the {done.by}."
+    return f"{upper_first(what)} is {done.outcome} since {format_clock(done.at_ms)}, by the {done.by}."
 
 
 def _last_heartbeat(batch: SinkBatchFacts, now_ms: int) -> str:
@@ -349,7 +338,7 @@ def _lost(lost: Sequence[WrittenTransaction], decision: Decision) -> Effect:
         f"{bound}{count_noun(records, 'record')} of it {verb} lost: {names} ended before the commit. Write "
         f"{them} again from what the batch read: {ranges}."
     )
-    return Effect("records_lost", records, _upper(words), Bound.AT_MOST if bound else Bound.EXACT)
+    return Effect("records_lost", records, upper_first(words), Bound.AT_MOST if bound else Bound.EXACT)
 
 
 def _range(read: InputRange) -> str:

@@ -116,7 +116,6 @@ class FlinkTransaction:
 
 
 def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
-    """Return the plan to commit a checkpoint's decided transaction."""
     name, described, hold = transaction.transactional_id, transaction.described, transaction.hold
     refusals = tuple(_refusals(transaction))
     if (
@@ -142,7 +141,6 @@ def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
 
 
 def flink_commit_warnings(transactions: Sequence[FlinkTransaction], *, now_ms: int) -> Iterator[str]:
-    """Yield warnings for the operator before these transactions are committed."""
     for hold in dict.fromkeys(
         transaction.hold for transaction in transactions if transaction.hold is not None
     ):

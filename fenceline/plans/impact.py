@@ -47,7 +47,6 @@ class HeldLog:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it was read completely."""
         return self.lso is not None and not self.unseen
 
     @property
@@ -239,7 +238,7 @@ def _offsets(where: str, number: int) -> Effect:
 
 def _stay(logs: Sequence[HeldLog]) -> Iterator[Effect]:
     if logs:
-        names = list_names([str(log.where) for log in logs], _NAMED)
+        names = _names(logs)
         words = f"The LSO of {names} stays: another transaction is open before it there."
         yield Effect("lso_stays", len(logs), words)
 
@@ -247,7 +246,7 @@ def _stay(logs: Sequence[HeldLog]) -> Iterator[Effect]:
 def _unseen(logs: Sequence[HeldLog]) -> Iterator[Effect]:
     blind = [log for log in logs if not log.is_complete]
     if blind:
-        names = list_names([str(log.where) for log in blind], _NAMED)
+        names = _names(blind)
         words = f"What becomes readable in {names} cannot be seen: {blind[0].unseen or 'no leader answered'}."
         yield Effect("unseen", len(blind), words)
 

@@ -71,8 +71,6 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason against the action."""
-
     ground: RefusalReason
     #: The fact, and the alternative, as a sentence.
     words: str
@@ -111,8 +109,6 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect of the action."""
-
     #: records_released, offsets_released, groups_released, queries_released, records_lost, records_committed,
     #: producer_fenced …
     name: str
@@ -125,8 +121,6 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class SubjectPlan:
-    """The plan for one subject."""
-
     #: `transaction:ID`, `partition:TOPIC-N` or `query:IDENT`, names as escaped text.
     subject: str
     #: A heading: "payments-7", "payments-0 at offset 1,204", "orders_enrich, batch 41".
@@ -169,7 +163,6 @@ class Plan:
 
     @property
     def doable_subjects(self) -> tuple[SubjectPlan, ...]:
-        """Return the subjects that are not refused."""
         return tuple(subject for subject in self.subjects if not subject.is_refused)
 
     def as_json(self) -> dict[str, Any]:

@@ -109,7 +109,6 @@ def plan_fence(
 
 
 def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
-    """Yield warnings for the operator before these ids are fenced."""
     opened = [producer for producer in producers if producer.is_open]
     live = [producer.transactional_id for producer in opened if is_lively(producer, now_ms) is not False]
     if live:
@@ -139,7 +138,6 @@ def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[
 
 
 def flink_transaction(producer: Producer) -> FlinkTransaction:
-    """Return the facts for the commit of a Flink checkpoint's transaction."""
     described, name = producer.described, producer.transactional_id
     undescribed = None if isinstance(described, Described) else undescribed_refusal(name, described)
     return FlinkTransaction(name, described, producer.started_ms, producer.flink, producer.logs, undescribed)
@@ -242,15 +240,10 @@ def _forceable(producer: Producer, described: Described, now_ms: int, limits: Li
             f"have committed it already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
         )
         yield Refusal(RefusalReason.TWO_PHASE, words, forceable=True)
-    if _is_healthy(producer, described, now_ms, limits):
+    # It is within its limit, and its producer may have written within the last minute.
+    is_past = _is_past_limit(producer, described, now_ms, limits)
+    if not is_past and is_lively(producer, now_ms) is not False:
         yield Refusal(RefusalReason.HEALTHY, _healthy(producer, described, now_ms, limits), forceable=True)
-
-
-def _is_healthy(producer: Producer, described: Described, now_ms: int, limits: Limits) -> bool:
-    """Whether it is within its limit and its producer may have written within the last minute."""
-    return (
-        not _is_past_limit(producer, described, now_ms, limits) and is_lively(producer, now_ms) is not False
-    )
 
 
 def _is_past_limit(producer: Producer, described: Described, now_ms: int, limits: Limits) -> bool:

@@ -86,7 +86,7 @@ def evaluate_rules(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
             for finding in findings
             if covers_finding(visible, rule.name, finding.subject, finding.affected)
         )
-        for finding in _oldest(covered):
+        for finding in nsmallest(MOST_FINDINGS, covered, key=_age):
             yield replace(finding, rule=rule.name, cluster=snapshot.cluster)
 
 
@@ -105,10 +105,6 @@ def source_collectors(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Lim
         senses = collector.senses & needs
         if any(not collector.hides(sense, now_ms, limits) for sense in senses):
             yield collector.name
-
-
-def _oldest(findings: Iterable[Finding]) -> Iterable[Finding]:
-    return nsmallest(MOST_FINDINGS, findings, key=_age)
 
 
 def _age(finding: Finding) -> tuple[bool, int]:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fenceline.audit.manifest import DUPLICATE_KEYS, LOSS_KEYS, AuditedRange, AuditMode, is_table
-from fenceline.audit.violations import AuditViolation
+from fenceline.audit.manifest import (
+    DUPLICATE_KEYS,
+    LOSS_KEYS,
+    AuditedRange,
+    AuditMode,
+    AuditViolation,
+    is_table,
+)
 from fenceline.facts import Finding, Severity
 from fenceline.formatting import count_noun, list_names
 from fenceline.limits import Limits

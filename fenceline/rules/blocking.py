@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, TransactionState
 from fenceline.findings.severity import Impact, of_block, worst_severity
+from fenceline.grouping import grouped
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.snapshot import Blocker, OpenTransactionFacts, PinnedPartition, Snapshot, usual_ms
@@ -31,13 +31,9 @@ class Blocks:
         self._now_ms, self._limits = now_ms, limits
         self._owners = {transaction.transactional_id: transaction for transaction in snapshot.transactions}
         pinned = {(partition.topic, partition.partition): partition for partition in snapshot.partitions}
-        self._readers: defaultdict[Where, list[int]] = defaultdict(list)
-        for where, since_ms in _readers(snapshot, pinned):
-            self._readers[where].append(since_ms)
+        self._readers = grouped(_readers(snapshot, pinned))
         #: Partitions by the transactional id of their first transaction.
-        self._first_in: defaultdict[str, list[PinnedPartition]] = defaultdict(list)
-        for partition in snapshot.partitions:
-            self._first_in[first_id(partition)].append(partition)
+        self._first_in = grouped((first_id(partition), partition) for partition in snapshot.partitions)
 
     def of_partition(self, partition: PinnedPartition) -> Severity:
         """Return the severity of a blocked partition; its first transaction sets the deadline."""

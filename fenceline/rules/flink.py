@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fenceline.engines.flink.commits import DecidedTransaction, FlinkJobFacts
-from fenceline.engines.flink.restore import CommitFate
+from fenceline.engines.flink.restore import CommitFate, DecidedTransaction, FlinkJobFacts
 from fenceline.facts import Finding, Severity
 from fenceline.findings.severity import before_loss
 from fenceline.formatting import count_noun, format_clock
 from fenceline.limits import Limits
-from fenceline.rules.rule import claim
+from fenceline.rules.rule import REPORTED_MS, affected_ids, claim
 from fenceline.snapshot import Snapshot
-
-#: How long a loss is reported.
-_REPORTED_MS = 86_400_000
-#: Maximum named ids of one job.
-_MOST_AFFECTED = 100
 
 
 def flink_commit_pending(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -40,7 +34,7 @@ def flink_commit_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
         lost = [
             transaction
             for transaction in job.of_fate(CommitFate.LOST)
-            if transaction.aborted_ms is None or now_ms - transaction.aborted_ms <= _REPORTED_MS
+            if transaction.aborted_ms is None or now_ms - transaction.aborted_ms <= REPORTED_MS
         ]
         if lost and not job.newer_job:
             yield _lost(job, lost)
@@ -59,7 +53,7 @@ def _pending(
         severity = before_loss(ends_ms, now_ms=now_ms, limits=limits)
     return claim(
         subject=job.subject,
-        affected=_affected(pending),
+        affected=affected_ids([transaction.transactional_id for transaction in pending]),
         instance=job.checkpoint,
         severity=severity,
         since_ms=job.completed_ms,
@@ -81,7 +75,7 @@ def _lost(job: FlinkJobFacts, lost: Sequence[DecidedTransaction]) -> Finding:
     )
     return claim(
         subject=job.subject,
-        affected=_affected(lost),
+        affected=affected_ids([transaction.transactional_id for transaction in lost]),
         instance=job.checkpoint,
         severity=Severity.CRITICAL,
         since_ms=first_ms,
@@ -95,12 +89,6 @@ def _lost(job: FlinkJobFacts, lost: Sequence[DecidedTransaction]) -> Finding:
             f"Decide before a restore from {job.checkpoint}: an older checkpoint writes them again, "
             "and with them what was committed since; else copy the missing records from its source."
         ),
-    )
-
-
-def _affected(transactions: Sequence[DecidedTransaction]) -> tuple[str, ...]:
-    return tuple(
-        f"transaction:{transaction.transactional_id}" for transaction in transactions[:_MOST_AFFECTED]
     )
 
 

@@ -10,11 +10,8 @@ from fenceline.formatting import count_noun, format_clock, list_names, rough_cou
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, names_of
-from fenceline.rules.rule import claim
+from fenceline.rules.rule import REPORTED_MS, claim
 from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, DeletedRead, Snapshot
-
-#: How long deleted unread records are reported.
-_REPORTED_MS = 86_400_000
 
 
 def group_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -49,7 +46,7 @@ def offsets_unstable(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
 
 def unread_deleted(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield groups whose unread records were deleted with their topic, for a day."""
-    recent = [read for read in snapshot.deleted_reads if now_ms - read.deleted_ms <= _REPORTED_MS]
+    recent = [read for read in snapshot.deleted_reads if now_ms - read.deleted_ms <= REPORTED_MS]
     for group_id, reads in groupby(sorted(recent), key=lambda read: read.group_id):
         yield _deleted(group_id, list(reads))
 

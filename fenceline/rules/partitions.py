@@ -23,15 +23,19 @@ def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Find
     for partition in snapshot.partitions:
         pins = [pin for pin in partition.pins if pin.verdict is PartitionVerdict.HANGING]
         if pins:
+            first = min(pins, key=_by_offset)
             yield claim(
                 subject=f"partition:{partition}",
                 severity=Severity.CRITICAL,
                 since_ms=min(pin.first_seen_ms for pin in pins),
                 summary=f"{partition} has a hanging transaction: its coordinator will not complete it",
                 evidence=f"{'; '.join(map(_accusation, pins[:3]))}; {_held(partition)}",
-                next_step=_abort(partition, pins),
+                next_step=(
+                    "Make sure that its producer is gone, then abort it in "
+                    f"{partition} at offset {first.start_offset}: “Abort hanging transaction…” does it."
+                ),
                 affected=_affected(snapshot, partition),
-                instance=_instance(pins),
+                instance=f"{first.producer_id}@{first.start_offset}",
             )
 
 
@@ -61,11 +65,6 @@ def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
         )
 
 
-def _instance(pins: Sequence[Pin]) -> str:
-    first = min(pins, key=_by_offset)
-    return f"{first.producer_id}@{first.start_offset}"
-
-
 def _held(partition: PinnedPartition) -> str:
     # Markers count as offsets too, so this is the maximum.
     backlog = rough_count(partition.uncommitted_backlog)
@@ -86,12 +85,9 @@ def _blocker(pins: Sequence[Pin]) -> str:
         return "the transaction that blocks it is not known"
     first = min(pins, key=_by_offset)
     more = f"; {count_noun(len(pins) - 1, 'more transaction')} behind it" if len(pins) > 1 else ""
-    name = f"{first.transactional_id} ({_producer_id(first)})" if first.transactional_id else _producer(first)
+    producer = f"producer id {first.producer_id}, epoch {first.producer_epoch}"
+    name = f"{first.transactional_id} ({producer})" if first.transactional_id else producer
     return f"blocked by {name}, which is {first.verdict}: {verdict_reason(first.ground)}{more}"
-
-
-def _producer_id(pin: Pin) -> str:
-    return f"producer id {pin.producer_id}, epoch {pin.producer_epoch}"
 
 
 def _next_step(partition: PinnedPartition) -> str:
@@ -113,14 +109,6 @@ _ASK = {
     ),
     VerdictReason.SEEN_ONCE: "Wait for the next poll.",
 }
-
-
-def _abort(partition: PinnedPartition, pins: Sequence[Pin]) -> str:
-    first = min(pins, key=_by_offset)
-    return (
-        f"Make sure that its producer is gone, then abort it in {partition} at offset {first.start_offset}: "
-        "“Abort hanging transaction…” does it."
-    )
 
 
 def _affected(snapshot: Snapshot, partition: PinnedPartition) -> tuple[str, ...]:

@@ -8,19 +8,15 @@ from fenceline.facts import Finding, Severity
 from fenceline.findings.severity import before_loss
 from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.limits import Limits
-from fenceline.rules.rule import claim
+from fenceline.rules.rule import REPORTED_MS, affected_ids, claim
 from fenceline.snapshot import Snapshot
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.queries import QueryStatus, SinkBatch
 from fenceline.spark.records import Damage, QueryState
 from fenceline.spark.safe_to_restart import PreparedBatches, prepared_headline
 
-#: How long an accepted loss, and dropped events, are reported.
-_REPORTED_MS = 86_400_000
 _LONGEST_EXCEPTION = 300
 _BAD = (Severity.CRITICAL, Severity.WARNING)
-#: Maximum named ids of one batch.
-_MOST_AFFECTED = 100
 
 
 def restart_fails(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -65,7 +61,7 @@ def batch_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
         lost = [
             batch
             for batch in query.sink_batches
-            if batch.aborted and (not batch.recorded or now_ms - batch.decided_ms <= _REPORTED_MS)
+            if batch.aborted and (not batch.recorded or now_ms - batch.decided_ms <= REPORTED_MS)
         ]
         if lost:
             yield _lost(query, lost)
@@ -182,7 +178,7 @@ def _prepared(query: QueryStatus, waiting: Sequence[SinkBatch], now_ms: int, lim
             f"{count_noun(len(ids), 'transaction')} not committed; driver: {_driver(query).status_text}"
         ),
         next_step=f"Start {query.name} again: it commits the batch first of all (recoverAndCommit).",
-        affected=_transactions(ids),
+        affected=affected_ids(ids),
         deadline_ms=min(expiries, default=None),
         instance=first.instance,
     )
@@ -214,13 +210,9 @@ def _lost(query: QueryStatus, lost: Sequence[SinkBatch]) -> Finding:
             if recorded
             else "Read that input again, and let the sink record the loss: it refuses to go on before."
         ),
-        affected=_transactions(ids),
+        affected=affected_ids(ids),
         instance=first.instance,
     )
-
-
-def _transactions(ids: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"transaction:{name}" for name in ids[:_MOST_AFFECTED])
 
 
 def _is(batches: Sequence[SinkBatch]) -> str:

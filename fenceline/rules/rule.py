@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -14,6 +14,14 @@ from fenceline.snapshot import Snapshot
 
 #: Makes a finding; the table of rules adds owner and cluster.
 claim = partial(Finding, "", "")
+#: How long a loss is reported.
+REPORTED_MS = 86_400_000
+#: Maximum affected ids of one finding.
+_MOST_AFFECTED = 100
+
+
+def affected_ids(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"transaction:{name}" for name in names[:_MOST_AFFECTED])
 
 
 class RuleCheck(Protocol):

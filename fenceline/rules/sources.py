@@ -15,8 +15,7 @@ from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, first_id, waits_since
 from fenceline.rules.rule import claim
 from fenceline.snapshot import PinnedPartition, Snapshot
-from fenceline.spark.missing_topics import MissingTopic, missing_clauses, missing_topics
-from fenceline.spark.queries import QueryStatus, SourcePosition
+from fenceline.spark.queries import MissingTopic, QueryStatus, SourcePosition, missing_clauses, missing_topics
 
 #: A position is compared only with an end offset that was read later.
 _SETTLED_MS = 10_000
@@ -212,7 +211,9 @@ def _blocked(
 ) -> Finding:
     since_ms = min(since_ms for _, _, since_ms in stalled)
     places = [position for position, _, _ in stalled]
-    owners = _owners([held for _, held, _ in stalled])
+    owners = sorted(
+        {pin.transactional_id for _, held, _ in stalled for pin in held.pins[:1] if pin.transactional_id}
+    )
     behind = sum(held.uncommitted_backlog for _, held, _ in stalled)
     return claim(
         subject=query.subject,
@@ -231,12 +232,6 @@ def _blocked(
             else "See the partition for what holds its LSO; the query goes on by itself once it moves."
         ),
         affected=(*_partitions(places), *(f"transaction:{name}" for name in owners)),
-    )
-
-
-def _owners(held: Sequence[PinnedPartition]) -> Sequence[str]:
-    return sorted(
-        {pin.transactional_id for partition in held for pin in partition.pins[:1] if pin.transactional_id}
     )
 
 

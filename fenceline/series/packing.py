@@ -77,7 +77,6 @@ def unpack_rows(packed: bytes, width: int) -> list[PackedRow]:
 
 
 def pack_points(points: Sequence[SeriesPoint]) -> bytes:
-    """Pack points, oldest first."""
     return pack_rows([PackedRow(*point) for point in points])
 
 
@@ -87,7 +86,6 @@ def unpack_points(packed: bytes, columns: int) -> list[SeriesPoint]:
 
 
 def pack_buckets(buckets: Sequence[SeriesBucket], resolution: Resolution) -> bytes:
-    """Pack buckets, oldest first."""
     span_ms = resolution.span_ms
     return pack_rows(
         [
@@ -103,12 +101,11 @@ def unpack_buckets(packed: bytes, columns: int, resolution: Resolution) -> list[
     """Unpack buckets, oldest first; raises DamagedSeries."""
     span_ms, width = resolution.span_ms, len(Extent._fields)
     rows = unpack_rows(packed, columns * width)
-    return [SeriesBucket(at * span_ms, _extents(numbers)) for at, numbers in rows]
-
-
-def _extents(numbers: Sequence[int | None]) -> tuple[Extent, ...]:
-    """Return the extents of columns from their adjacent last, low and high figures."""
-    return tuple(map(_from_last, numbers[0::3], numbers[1::3], numbers[2::3]))
+    # The last, low and high figures of a column are adjacent.
+    return [
+        SeriesBucket(at * span_ms, tuple(map(_from_last, numbers[0::3], numbers[1::3], numbers[2::3])))
+        for at, numbers in rows
+    ]
 
 
 def _near_last(extent: Extent) -> tuple[int | None, ...]:

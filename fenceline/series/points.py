@@ -46,8 +46,6 @@ class SeriesColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeriesKind:
-    """The subject of a series, and its figures."""
-
     name: str
     #: Its number in the database; never reused for another kind.
     code: int
@@ -193,5 +191,4 @@ def _differs(column: SeriesColumn, expected: int | None, value: int | None) -> b
 
 
 def known_values(values: Sequence[int | None]) -> bool:
-    """Whether any figure is known."""
     return any(value is not None for value in values)

@@ -98,7 +98,6 @@ class SeriesReading:
 
     @property
     def steps(self) -> Sequence[SeriesStep]:
-        """Return the steps of all runs."""
         return [step for run in self.runs for step in run.steps]
 
     def highs(self, column: int, starts: range) -> Sequence[int | None]:
@@ -199,7 +198,6 @@ def not_observed(
 
 
 def _damaged(tiles: Sequence[SeriesTile], from_ms: int, to_ms: int) -> Iterator[SeriesHole]:
-    """Yield the periods of damaged or missing tiles."""
     for tile in tiles:
         if tile.buckets is None:
             yield SeriesHole(tile.start_ms, tile.until_ms, HoleReason.DAMAGED)

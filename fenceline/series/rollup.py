@@ -71,7 +71,6 @@ class OpenParts(NamedTuple):
     hours: bytes
 
     def part(self, resolution: Resolution) -> bytes:
-        """Return the open part of a resolution."""
         return (self.points, self.minutes, self.hours)[resolution]
 
 
@@ -184,7 +183,6 @@ def _open_tile(
 def closed_tile(
     kind: SeriesKind, packed: bytes, resolution: Resolution, *, start_ms: int, until_ms: int
 ) -> SeriesTile:
-    """Return a closed chunk as a tile."""
     try:
         return SeriesTile(start_ms, until_ms, unpack_part(kind, packed, resolution))
     except DamagedSeries:
@@ -242,7 +240,6 @@ def _held(
 
 
 def as_of_end(bucket: SeriesBucket, resolution: Resolution) -> SeriesPoint:
-    """Return the last figures of a bucket at its end."""
     return SeriesPoint(bucket.at_ms + resolution.span_ms, tuple([extent.last for extent in bucket.extents]))
 
 

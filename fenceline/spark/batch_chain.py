@@ -48,8 +48,6 @@ class LinkState(StrEnum):
 
 
 class ChainLink(NamedTuple):
-    """One link of the chain of one batch."""
-
     link: BatchStep
     state: LinkState
     at_ms: int | None = None
@@ -61,8 +59,6 @@ class ChainLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """The known facts about one batch, as plain values."""
-
     batch_id: int
     #: `Query.sink`.
     sink: str
@@ -85,6 +81,9 @@ class BatchFacts:
     silent_since_ms: int | None = None
     #: Whether its decision has been open for so long that its driver no longer carries it out.
     overdue: bool = False
+
+    def ids_of(self, fate: TransactionFate) -> Sequence[str]:
+        return [transaction.transactional_id for transaction in self.ended if transaction.fate is fate]
 
     @property
     def is_over(self) -> bool:
@@ -111,7 +110,6 @@ class BatchFacts:
 
 
 def chain_links(batch: BatchFacts) -> tuple[ChainLink, ...]:
-    """Return the six links of a batch in order."""
     if batch.sink != EXACTLY_ONCE:
         return _planned(batch), *_foreign(batch), _checkpointed_alone(batch)
     if batch.decision is None:
@@ -132,21 +130,17 @@ def no_chain(sink: str) -> tuple[ChainLink, ...]:
 
 
 def first_broken_link(links: Sequence[ChainLink]) -> ChainLink | None:
-    """Return the first broken link of a chain."""
     return next((link for link in links if link.state is LinkState.BROKEN), None)
 
 
 def _planned(batch: BatchFacts) -> ChainLink:
+    name = f"offsets/{batch.batch_id}"
     if batch.planned:
-        return ChainLink(
-            BatchStep.PLANNED, LinkState.DONE, batch.planned_ms, f"offsets/{batch.batch_id} is there"
-        )
+        return ChainLink(BatchStep.PLANNED, LinkState.DONE, batch.planned_ms, f"{name} is there")
     if batch.is_over or batch.decision is not None:
-        what = "its end" if batch.is_over else "its decision"
-        words = f"offsets/{batch.batch_id} was not seen, but {what} was"
+        words = f"{name} was not seen, but {'its end' if batch.is_over else 'its decision'} was"
         return ChainLink(BatchStep.PLANNED, LinkState.DONE, None, words)
-    words = f"offsets/{batch.batch_id} was not seen"
-    return ChainLink(BatchStep.PLANNED, LinkState.UNKNOWN, None, words)
+    return ChainLink(BatchStep.PLANNED, LinkState.UNKNOWN, None, f"{name} was not seen")
 
 
 def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
@@ -156,15 +150,13 @@ def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
         if batch.sink == ""
         else (LinkState.ABSENT, "its sink takes part in no two-phase commit")
     )
+    reason = batch.in_progress
     if batch.is_over:
         reason = f"commits/{batch.batch_id} is written only after its sink is done"
-        written = ChainLink(BatchStep.WRITTEN, LinkState.DONE, None, reason)
     elif batch.alive is False:
         reason = "its driver is gone: a restart runs it again and may write rows twice"
-        written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, reason)
-    else:
-        written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, batch.in_progress)
-    return written, *_between(state, words)
+    written = LinkState.DONE if batch.is_over else LinkState.WAITING
+    return ChainLink(BatchStep.WRITTEN, written, None, reason), *_between(state, words)
 
 
 def _between(state: LinkState, words: str) -> Iterator[ChainLink]:
@@ -172,15 +164,13 @@ def _between(state: LinkState, words: str) -> Iterator[ChainLink]:
 
 
 def _checkpointed_alone(batch: BatchFacts) -> ChainLink:
+    name = f"commits/{batch.batch_id}"
     if batch.checkpointed:
-        words = f"commits/{batch.batch_id} is there"
-        return ChainLink(BatchStep.CHECKPOINTED, LinkState.DONE, batch.checkpointed_ms, words)
+        return ChainLink(BatchStep.CHECKPOINTED, LinkState.DONE, batch.checkpointed_ms, f"{name} is there")
     if batch.progress_ended_ms is not None:
-        words = f"its progress event came, which Spark sends after commits/{batch.batch_id}"
+        words = f"its progress event came, which Spark sends after {name}"
         return ChainLink(BatchStep.CHECKPOINTED, LinkState.DONE, batch.progress_ended_ms, words)
-    return ChainLink(
-        BatchStep.CHECKPOINTED, LinkState.WAITING, None, f"commits/{batch.batch_id} is not there"
-    )
+    return ChainLink(BatchStep.CHECKPOINTED, LinkState.WAITING, None, f"{name} is not there")
 
 
 def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
@@ -201,11 +191,7 @@ def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
     """Return the middle links after an aborted newest round: the batch runs again, now or at a restart."""
     why = f" ({decision.reason})" if decision.reason else ""
     aborted = f"round {decision.round} was aborted by the {decision.by}{why}"
-    open_ids = [
-        transaction.transactional_id
-        for transaction in batch.ended
-        if transaction.fate is TransactionFate.OPEN
-    ]
+    open_ids = batch.ids_of(TransactionFate.OPEN)
     if batch.alive is not False:
         written = ChainLink(
             BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, f"{aborted}: it is to run again"
@@ -246,30 +232,25 @@ def _written(decision: Decision) -> ChainLink:
 
 def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
     """Return whether the batch is committed, by the strongest evidence."""
-    ids = {
-        fate: [transaction.transactional_id for transaction in batch.ended if transaction.fate is fate]
-        for fate in TransactionFate
-    }
+    aborted, committed = batch.ids_of(TransactionFate.ABORTED), batch.ids_of(TransactionFate.COMMITTED)
     whole = count_noun(len(decision.transactions), "transaction")
     at_ms = max(
         (transaction.at_ms for transaction in batch.ended if transaction.at_ms is not None), default=None
     )
-    if ids[TransactionFate.ABORTED]:
-        words = (
-            f"{list_names(ids[TransactionFate.ABORTED])} of {whole} "
-            f"{_are(ids[TransactionFate.ABORTED])} aborted"
-        )
+    if aborted:
+        words = f"{list_names(aborted)} of {whole} {_are(aborted)} aborted"
         return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, at_ms, words, LOST)
     if batch.done is not None and batch.done.outcome is DecisionOutcome.LOST:
         return _recorded_loss(batch.done, whole)
     if not decision.transactions:
         return ChainLink(BatchStep.COMMITTED, LinkState.DONE, decision.at_ms, "it has nothing to commit")
-    if len(ids[TransactionFate.COMMITTED]) == len(decision.transactions):
+    if len(committed) == len(decision.transactions):
         return ChainLink(BatchStep.COMMITTED, LinkState.DONE, at_ms, _all_complete(decision))
     if batch.done is not None:
         return _by_done_mark(batch, batch.done, whole)
-    if ids[TransactionFate.OPEN] or ids[TransactionFate.COMMITTING]:
-        return _under_commit(batch, ids[TransactionFate.OPEN], len(ids[TransactionFate.COMMITTED]), whole)
+    open_ids = batch.ids_of(TransactionFate.OPEN)
+    if open_ids or batch.ids_of(TransactionFate.COMMITTING):
+        return _under_commit(batch, open_ids, len(committed), whole)
     words = "; ".join(_coordinator_part(batch.ended))
     return ChainLink(BatchStep.COMMITTED, LinkState.UNKNOWN, None, f"{whole}: {words}")
 
@@ -313,9 +294,7 @@ def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:
     if all(transaction.fate is TransactionFate.UNKNOWN for transaction in batch.ended):
         words = f"ledger only: {words}"
     words = "; ".join([words, *_coordinator_part(batch.ended)])
-    contradicted = batch.overdue and any(
-        transaction.fate is TransactionFate.OPEN for transaction in batch.ended
-    )
+    contradicted = batch.overdue and batch.ids_of(TransactionFate.OPEN)
     state = LinkState.UNKNOWN if contradicted else LinkState.DONE
     return ChainLink(BatchStep.COMMITTED, state, done.at_ms, words)
 

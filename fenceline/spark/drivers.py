@@ -19,8 +19,6 @@ MISSED, GRACE_MS = 2, 2_000
 
 
 class DriverStatus(StrEnum):
-    """The status of a query's driver."""
-
     RUNNING = "running"
     #: Its heartbeat is overdue.
     NO_HEARTBEAT = "no_heartbeat"

@@ -1,4 +1,6 @@
-"""Streaming queries for the rules: plain values of one moment, by our own clock if known."""
+"""Streaming queries for the rules: plain values of one moment, by our own clock if known; and the deleted
+topics that a query reads, in words.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from math import ceil
 from typing import NamedTuple
 
 from fenceline.facts import Severity
+from fenceline.formatting import count_noun, list_names
 from fenceline.spark.drivers import Driver
 from fenceline.spark.records import Damage, QueryState
 
@@ -17,6 +20,8 @@ from fenceline.spark.records import Damage, QueryState
 ABANDONED_MS = 7 * 86_400_000
 #: The minimum number of batches for a usual duration.
 LEAST_BATCHES = 20
+#: Maximum named topics; further missing ones are counted.
+_MOST_CLAUSES = 3
 
 
 class Absence(NamedTuple):
@@ -84,7 +89,6 @@ class SinkBatch(NamedTuple):
 
     @property
     def instance(self) -> str:
-        """Return its instance for findings."""
         return f"batch {self.batch_id}"
 
     def waited_ms(self, now_ms: int) -> int:
@@ -103,8 +107,6 @@ class SinkBatch(NamedTuple):
 
 
 class UnusableFile(NamedTuple):
-    """An unusable file of a checkpoint."""
-
     path: str
     damage: Damage
     detail: str
@@ -135,8 +137,6 @@ class BatchPast:
 
 @dataclass(frozen=True, slots=True)
 class QueryStatus:
-    """One streaming query at one moment."""
-
     ident: str
     name: str
     query_id: str = ""
@@ -178,7 +178,6 @@ class QueryStatus:
 
     @property
     def subject(self) -> str:
-        """Return its subject for findings."""
         return f"query:{self.ident}"
 
     def is_abandoned(self, now_ms: int) -> bool:
@@ -245,3 +244,55 @@ def late_generation(decisions: Iterable[tuple[int, int]]) -> tuple[int, int, int
             return generation, newest, at_ms
         newest = generation
     return None
+
+
+class MissingTopic(NamedTuple):
+    """A missing topic, or missing partitions of one, that a query reads."""
+
+    #: The topic; if it has other partitions, the missing ones.
+    name: str
+    #: When our polls first missed it; None if they never found it there.
+    deleted_ms: int | None
+    #: Records that the query had not read; None if unknown.
+    unread: int | None
+    #: Whether `name` lists several partitions.
+    is_plural: bool = False
+
+    def __str__(self) -> str:
+        was, is_ = ("were", "are") if self.is_plural else ("was", "is")
+        if self.deleted_ms is None:
+            return f"{self.name} {is_} not in the cluster's list of topics: deleted, or no right to DESCRIBE"
+        if self.unread is None:
+            return f"{self.name} {was} deleted, and how many records were unread is not known"
+        if not self.unread:
+            return f"{self.name} {was} deleted; all of it was read"
+        return f"{self.name} {was} deleted with {count_noun(self.unread, 'unread record')}"
+
+
+def missing_topics(positions: Iterable[SourcePosition]) -> Sequence[MissingTopic]:
+    """Return the missing sources of a query: deleted topics first, then those that never existed."""
+    absent = sorted(position for position in positions if position.absence is not None)
+    missing = [
+        _missing(topic, list(group)) for topic, group in groupby(absent, key=lambda position: position.topic)
+    ]
+    return sorted(missing, key=lambda topic: topic.deleted_ms is None)
+
+
+def missing_clauses(missing: Sequence[MissingTopic], outputs: Sequence[str]) -> str:
+    """Return the missing sources and the missing sink topic in words; "" without any."""
+    clauses = [*map(str, missing), *(f"its output topic {name} was deleted" for name in outputs)]
+    more = len(clauses) - _MOST_CLAUSES
+    return "; ".join([*clauses[:_MOST_CLAUSES], *([f"{more} more"] if more > 0 else [])])
+
+
+def _missing(topic: str, positions: Sequence[SourcePosition]) -> MissingTopic:
+    absences = [position.absence for position in positions if position.absence is not None]
+    known = [absence.deleted_ms for absence in absences if absence.deleted_ms is not None]
+    unread = [position.unread for position in positions]
+    is_partial = any(absence.topic_exists for absence in absences)
+    return MissingTopic(
+        list_names([str(position) for position in positions]) if is_partial else topic,
+        min(known, default=None),
+        None if None in unread else sum(number for number in unread if number is not None),
+        is_partial and len(positions) > 1,
+    )

@@ -79,8 +79,6 @@ class Damage(StrEnum):
 
 
 class Broken(NamedTuple):
-    """An unusable file."""
-
     #: Relative to the checkpoint: `offsets/17`.
     path: str
     damage: Damage
@@ -89,8 +87,6 @@ class Broken(NamedTuple):
 
 
 class StateStore(NamedTuple):
-    """One state store of an operator."""
-
     name: str
     partitions: int
 
@@ -212,7 +208,6 @@ class SinkTransaction(NamedTuple):
 
     @property
     def expires_ms(self) -> int:
-        """Return when its coordinator may abort it."""
         return self.started_ms + self.timeout_ms
 
 

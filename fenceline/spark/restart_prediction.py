@@ -70,8 +70,6 @@ class Restart(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """A checkpoint and the known facts around it."""
-
     of: Checkpoint
     #: O and C, -1 without any.
     planned: int
@@ -206,8 +204,7 @@ def _continuous(case: _Case) -> Restart | None:
 
 
 def _state_gone(case: _Case) -> Restart | None:
-    commit = case.of.last_commit
-    if case.of.has_state or not isinstance(commit, CommitsEntry) or not commit.state_ids:
+    if case.of.has_state or not _has_state_ids(case):
         return None
     words = "fails: STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY, state/ is empty or missing"
     remedy = "restore state/ from a copy, or start with a new checkpoint: the state cannot be rebuilt"

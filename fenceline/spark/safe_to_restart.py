@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fenceline.facts import Severity
-from fenceline.formatting import format_clock, list_names
+from fenceline.formatting import format_clock, list_names, upper_first
 from fenceline.spark.drivers import Driver, DriverStatus
-from fenceline.spark.missing_topics import MissingTopic, missing_clauses
+from fenceline.spark.queries import MissingTopic, missing_clauses
 
 #: The kind of sink in `Query.sink` that has a ledger.
 EXACTLY_ONCE = "exactly_once"
@@ -81,8 +81,6 @@ class PreparedBatches:
 
 @dataclass(frozen=True, slots=True)
 class RestartFacts:
-    """The known facts about one query at this moment."""
-
     name: str
     sink: str
     driver: Driver
@@ -109,7 +107,6 @@ class _Obstacle(NamedTuple):
 
 
 def restart_safety(query: RestartFacts, *, now_ms: int) -> RestartSafety:
-    """Judge whether one query is safe to restart now."""
     obstacles = _worst_first(_obstacles(query, now_ms))
     kill = obstacles or _worst_first(_kill_obstacles(query))
     deciding = obstacles[0] if obstacles else None
@@ -166,7 +163,7 @@ def prepared_headline(prepared: PreparedBatches, driver: Driver, *, now_ms: int,
         fact = (
             f"{batches} {prepared.waiting_text} ({'the driver runs' if driver.alive else driver.status_text})"
         )
-    return f"{fact[:1].upper()}{fact[1:]}{_until(prepared, now_ms, orphaned=orphaned)}."
+    return f"{upper_first(fact)}{_until(prepared, now_ms, orphaned=orphaned)}."
 
 
 def _until(prepared: PreparedBatches, now_ms: int, *, orphaned: bool) -> str:

@@ -25,8 +25,6 @@ class Coordinated(NamedTuple):
 
 
 class TransactionFate(StrEnum):
-    """The fate of one transaction of a batch."""
-
     OPEN = "open"
     #: Decided by its coordinator; its markers are being written.
     COMMITTING = "committing"

@@ -4,22 +4,48 @@ To load version V Spark takes the newest snapshot up to V, or the empty state of
 later delta (RocksDB: changelog) up to V, one per version: `HDFSBackedStateStoreProvider.loadMap`,
 `RocksDB.load`. A restart after batch C loads version C + 1. If one file is missing, its first batch fails.
 Pure.
+
+Names of files in `state/<operator>/<partition>[/<store>]` tell their versions: `<V>.delta` and `<V>.snapshot`
+belong to HDFSBackedStateStoreProvider, `<V>.changelog` and `<V>.zip` to RocksDBStateStoreProvider; with
+`stateStore.checkpointFormatVersion` 2 an id follows: `<V>_<id>.zip`. Version V is the state after batch
+V - 1. The files' contents, keys and values, are not read.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fenceline.compat import SLOTS
-from fenceline.spark.state_files import StateFile
 
+_NAME = re.compile(r"([0-9]{1,18})(?:_([0-9A-Za-z-]+))?\.(delta|snapshot|changelog|zip)", re.ASCII)
+_SNAPSHOTS = frozenset({"snapshot", "zip"})
 #: Maximum named missing versions of a chain.
 MOST_MISSING = 5
 #: The single store of an operator; its files are in the partition's folder itself.
 DEFAULT = "default"
+
+
+class StateFile(NamedTuple):
+    """One version of a store: all of it in a snapshot, else the changes of its batch."""
+
+    version: int
+    is_snapshot: bool
+    #: "" if files have no ids (format 1).
+    unique_id: str
+    size: int
+
+
+def decode_state_file(name: str, size: int) -> StateFile | None:
+    """Parse a file's name; None for every other file: checksums, SST files, the schema."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    version, unique_id, kind = match.groups()
+    return StateFile(int(version), kind in _SNAPSHOTS, unique_id or "", size)
 
 
 class StateChain(NamedTuple):

@@ -157,7 +157,6 @@ _GROUNDS: dict[VerdictReason, str] = {
 
 
 def verdict_reason(ground: VerdictReason) -> str:
-    """Return the reason for a transaction's verdict, as a part of a sentence."""
     return _GROUNDS[ground]
 
 

@@ -27,7 +27,6 @@ _BREAKS = {
 
 
 def explain_fate(look: OffsetLook) -> Sentence:
-    """Return what happened to the record at an offset."""
     fate = fate_of(look)
     if fate is RecordFate.DELETED:
         return (
@@ -89,7 +88,6 @@ def explain_sequences(writers: BatchWriters) -> str:
 
 
 def explain_break(of: SequenceBreak) -> str:
-    """Return the meaning of a batch out of sequence."""
     return (
         f"Offset {of.offset:,}: producer {of.producer_id}, epoch {of.producer_epoch}, "
         f"sequence {of.found:,} after {of.last:,}: {_BREAKS[of.step]}."

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from fenceline.audit.inputs import ReadRange, read_ranges
 from fenceline.audit.ledgers import LedgerIndex
+from fenceline.audit.runs import ReadRange, read_ranges
 from fenceline.decode.checkpoint import (
     batch_of,
     decode_initial_offsets,

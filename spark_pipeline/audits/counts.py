@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from fenceline.audit.inputs import ReadCount, ReadRange
 from fenceline.audit.judging import (
     BatchInput,
     Judged,
@@ -29,7 +28,7 @@ from fenceline.audit.judging import (
 from fenceline.audit.ledgers import LedgerIndex
 from fenceline.audit.manifest import AuditedPosition, AuditedRange, AuditManifest, AuditObstacle, ObstacleKind
 from fenceline.audit.producers import foreign_obstacles, foreign_runs
-from fenceline.audit.runs import ProducerRun
+from fenceline.audit.runs import ProducerRun, ReadCount, ReadRange
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets

@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from pyspark.sql import SparkSession
 
-from fenceline.audit.inputs import InputFold, ReadCount, ReadRange
-from fenceline.audit.runs import PartitionRuns, RunFold
+from fenceline.audit.runs import InputFold, PartitionRuns, ReadCount, ReadRange, RunFold
 from fenceline.facts import TopicPartition
 from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.kafka_reads import ClusterReads

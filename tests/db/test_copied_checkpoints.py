@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors import rate_limit
+from collectors import polling
 from collectors.checkpoints import collector as checkpoint_collector
 from dashboard.models import Query
 from dashboard.streaming.rule_input import Queries
@@ -22,7 +22,7 @@ def stage(tmp_path: Path, take: Take, monkeypatch: pytest.MonkeyPatch) -> Checkp
     """A query that has finished batches 0 to 4, polled once."""
     # Every poll searches.
     monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 0.0)
-    monkeypatch.setattr(rate_limit, "SHARE", 0)
+    monkeypatch.setattr(polling, "SHARE", 0)
     make_checkpoint(str(tmp_path / "orders"), 4)
     made = CheckpointStage(tmp_path, take)
     made.poll()

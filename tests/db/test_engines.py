@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import pytest
 
-from collectors.engines import collector as collecting
-from collectors.engines.collector import EnginesCollector
+from collectors import engines as collecting
+from collectors.engines import EnginesCollector
 from dashboard.config import ClusterConfig, Config, EngineEndpoint
 from dashboard.engines import queries as engines
 from dashboard.engines import store

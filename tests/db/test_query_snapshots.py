@@ -12,7 +12,7 @@ from dashboard.models import FindingRecord, PartitionRecord, Query, Run
 from dashboard.streaming.rule_input import Queries
 from fenceline.facts import Severity, TopicPartition
 from fenceline.findings.visibility import Sense
-from fenceline.kafka.log_start_history import LogStarts
+from fenceline.kafka.offset_histories import LogStarts
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import QueryStatus, UnusableFile

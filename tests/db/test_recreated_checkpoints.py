@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors import rate_limit
+from collectors import polling
 from collectors.checkpoints import collector as checkpoint_collector
 from dashboard.models import Batch, Query
 from dashboard.streaming.lag import query_sources
@@ -23,7 +23,7 @@ ANEW_MS = NOW_MS + 100_000
 def stage(tmp_path: Path, take: Take, monkeypatch: pytest.MonkeyPatch) -> CheckpointStage:
     """A query with batches 0 to 6; after the first search only a missing folder causes another."""
     monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 3_600.0)
-    monkeypatch.setattr(rate_limit, "SHARE", 0)
+    monkeypatch.setattr(polling, "SHARE", 0)
     begin(tmp_path / "redo", OLD, 7, NOW_MS)
     made = CheckpointStage(tmp_path, take)
     made.poll(2)

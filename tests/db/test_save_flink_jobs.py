@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collectors.flink.collector import FlinkCollector
+from collectors.flink import FlinkCollector
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.engines import flink_jobs as queries
 from dashboard.engines import flink_store as store

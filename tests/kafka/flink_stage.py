@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Producer
 from django.test import override_settings
 
-from collectors.flink.collector import FlinkCollector
+from collectors.flink import FlinkCollector
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.engines import flink_store as store
 from dashboard.models import FlinkJob

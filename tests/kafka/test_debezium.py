@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from collectors.engines.collector import read_engine
+from collectors.engines import read_engine
 from dashboard.config import EngineEndpoint
 from dashboard.models import Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from dashboard.transactions.queries import partitions_of
 from fenceline.engines.answers import EngineKind
-from fenceline.engines.connect.connectors import ConnectorStatus
-from fenceline.engines.connect.debezium import (
+from fenceline.engines.connect import (
+    ConnectorStatus,
     DebeziumTopic,
     DebeziumTopics,
     debezium_topic,

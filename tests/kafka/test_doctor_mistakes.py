@@ -16,8 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from pytest_django import Settings
 
-from collectors.doctor.examination import CheckStatus, DoctorCheck, examine_cluster
-from collectors.kafka.connectivity import parse_address
+from collectors.doctor.examination import CheckStatus, DoctorCheck, examine_cluster, parse_address
 from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.engines.collector import EnginesCollector, ObservedEngines
+from collectors.engines import EnginesCollector, ObservedEngines
 from dashboard.config.engines import EngineEndpoint
 from fenceline.engines.answers import EngineKind
 from sandbox.engines.connect import connect_worker

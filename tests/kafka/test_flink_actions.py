@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.flink.collector import FlinkCollector
+from collectors.flink import FlinkCollector
 from dashboard.actions import recover_workers
 from dashboard.config import CheckpointRoot
 from dashboard.engines import flink_jobs as queries

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fenceline.engines.flink.producer_pool import ProducerPool, producer_pools, safe_parallelism
 from fenceline.engines.flink.records import FlinkCheckpoint
+from fenceline.engines.flink.restore import ProducerPool, producer_pools, safe_parallelism
 from fenceline.facts import TransactionState
 from sandbox.engines.flink import checkpoint_number
 from sandbox.kafka import Broker

@@ -30,11 +30,10 @@ from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin import kafka_reads
-from transaction_admin.api import Unseen
+from transaction_admin.api import Batches, GroupListed, Leader, Unseen, Unstable
 from transaction_admin.batch_headers import parse_batches as headers
 from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.leaders import Question
-from transaction_admin.reads import Batches, GroupListed, Leader, Unstable
 
 pytestmark = pytest.mark.kafka
 

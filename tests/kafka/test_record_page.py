@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from django.test import Client
 
-from collectors.kafka.newest_batches import read_writers
+from collectors.kafka.record_lens import read_writers
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import AuditEntry, Cluster
 from fenceline.decode.record_batches import BatchWriters

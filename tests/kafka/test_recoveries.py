@@ -23,8 +23,8 @@ from tests.kafka.group_commits import delete_topic
 from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
 from tests.kafka.topic_records import records_of
 from tests.waiting import wait_for
+from transaction_admin.api import Batches
 from transaction_admin.kafka_reads import ClusterReads
-from transaction_admin.reads import Batches
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 

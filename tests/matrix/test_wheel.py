@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.matrix, pytest.mark.spark]
 #: Without the checkout: all that is imported is in the environment.
 PROBE = """
 import spark_listener, spark_pipeline.exactly_once, spark_pipeline.history, spark_pipeline.sink.task.writer
-import transaction_admin.share_groups
+import transaction_admin.kafka_groups
 print(spark_pipeline.sink.__file__)
 """
 

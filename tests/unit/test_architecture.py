@@ -81,7 +81,7 @@ def test_a_planted_violation_is_found(copy: Path, name: str, path: str, line: st
 #: A file and a line that breaks a contract, and what that line imports.
 UPWARD = (
     ("collectors/kafka/groups.py", "import django", "django"),
-    ("collectors/rate_limit.py", "from dashboard.models import Cluster", "dashboard.models"),
+    ("collectors/polling.py", "from dashboard.models import Cluster", "dashboard.models"),
     ("fenceline/facts.py", "import confluent_kafka", "confluent_kafka"),
     ("fenceline/kafka/groups.py", "from fenceline.spark import records", "fenceline.spark.records"),
     ("dashboard/runtime/leases.py", "from dashboard.web import rendering", "dashboard.web.rendering"),

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from fenceline.audit.continuing import extend_manifest, next_positions
-from fenceline.audit.inputs import InputFold, ReadRange, read_ranges
 from fenceline.audit.judging import (
     BatchInput,
     Judged,
@@ -32,7 +31,7 @@ from fenceline.audit.manifest import (
     write_audit,
 )
 from fenceline.audit.producers import ProducerOwner, foreign_obstacles, foreign_runs
-from fenceline.audit.runs import RunFold
+from fenceline.audit.runs import InputFold, ReadRange, RunFold, read_ranges
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import (

@@ -26,7 +26,7 @@ from fenceline.kafka.commits import (
 )
 from fenceline.kafka.groups import Commit
 from fenceline.kafka.partitions import Offsets
-from transaction_admin.reads import Batches
+from transaction_admin.api import Batches
 
 NOW = 1_795_000_000_000
 PLACE = CommitKey("g", "t", 3)

@@ -3,7 +3,7 @@ their heartbeat alone, and that ids of their tasks are read as Connect's."""
 
 import pytest
 
-from fenceline.engines.connect.debezium import (
+from fenceline.engines.connect import (
     DebeziumTopic,
     DebeziumTopics,
     debezium_topic,

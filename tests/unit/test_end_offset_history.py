@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.kafka.end_offset_history import (
+from fenceline.kafka.offset_histories import (
     STEPS,
     EndOffset,
     Passed,

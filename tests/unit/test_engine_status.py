@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.engines.connect.connectors import ConnectorTask, connector_statuses
+from fenceline.engines.connect import ConnectorTask, connector_statuses
 from fenceline.engines.flink.job_status import FlinkOperator, flink_run, job_ids
 
 ANSWERS = Path(__file__).parents[1] / "data" / "engines"

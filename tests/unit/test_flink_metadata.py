@@ -8,11 +8,10 @@ import tracemalloc
 
 import pytest
 
-from fenceline.engines.flink.data_input import MalformedState
+from fenceline.engines.flink.data_input import MalformedState, read_compressed_entry
 from fenceline.engines.flink.metadata import CheckpointMetadata, decode_checkpoint_metadata
 from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState
 from fenceline.engines.flink.sink_state import SinkStates, decode_sink_states
-from fenceline.engines.flink.snappy import read_compressed_entry
 from fenceline.facts import Undecoded
 from tests.unit import flink_states as states
 

@@ -3,7 +3,6 @@ and ids of a pool whose pre-committed transaction a newer one has superseded (FL
 
 import pytest
 
-from fenceline.engines.flink.producer_pool import pool_sentences, producer_pools, safe_parallelism
 from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState
 from fenceline.engines.flink.restore import (
     CommitFate,
@@ -13,7 +12,10 @@ from fenceline.engines.flink.restore import (
     is_of_prefix,
     is_pooled,
     lingering_kind,
+    pool_sentences,
+    producer_pools,
     restore_sentence,
+    safe_parallelism,
 )
 from fenceline.facts import TransactionState
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import Isolation
-from fenceline.kafka.end_offset_history import EndOffset
-from fenceline.kafka.families import LONGEST, family_of
+from fenceline.formatting import LONGEST_NAME
+from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import (
     Around,
     GroupBlocker,
@@ -19,6 +19,7 @@ from fenceline.kafka.group_observation import (
     observe_partition,
 )
 from fenceline.kafka.groups import Committed, ShareProgress, Waiting
+from fenceline.kafka.offset_histories import EndOffset
 from fenceline.kafka.partitions import Offsets
 from tests.unit.test_groups import BLOCKED, NOW, OK, STOP, UNKNOWN, commits_every
 
@@ -204,7 +205,7 @@ def test_groups_with_random_ids_are_one_family_and_explained(group: str, family:
 
 @given(st.text(max_size=600))
 def test_family_names_have_a_bounded_length_and_long_groups_stay_distinct(text: str) -> None:
-    assert len(family_of(text).name) <= LONGEST
+    assert len(family_of(text).name) <= LONGEST_NAME
     longer = "g" * 300
     assert family_of(longer + text).name != family_of(longer + text + "x").name
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.incidents.endings import (
+from fenceline.incidents.outcomes import (
     ActionTaken,
     BatchEnd,
     batch_ending,

@@ -11,9 +11,8 @@ from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.fold.marker_history import EndMarker
 from fenceline.kafka.partitions import Offsets
-from transaction_admin.api import Unseen
+from transaction_admin.api import Batches, Unseen
 from transaction_admin.kafka_reads import ClusterReads
-from transaction_admin.reads import Batches
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fenceline.facts import Severity
 from fenceline.spark.drivers import Driver, DriverStatus
-from fenceline.spark.missing_topics import MissingTopic
+from fenceline.spark.queries import MissingTopic
 from fenceline.spark.safe_to_restart import (
     PreparedBatches,
     RestartFacts,

@@ -1,7 +1,7 @@
 """Proves what counts as a series, and as timeouts in a row."""
 
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.history.streaks import in_a_row, latest_streak
+from fenceline.history.timeline import in_a_row, latest_streak
 
 
 def test_a_series_ends_where_it_paused() -> None:

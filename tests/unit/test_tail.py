@@ -11,10 +11,9 @@ from collectors.kafka import internal_topics
 from collectors.kafka.internal_topics import CannotSee, Tail, TopicReplaced
 from fenceline.facts import RawRecord, TopicPartition
 from tests.raw_batches import raw_batch
-from transaction_admin.api import TRANSACTION_STATE, Cost
+from transaction_admin.api import TRANSACTION_STATE, Cost, Leader, Topology
 from transaction_admin.log_reader import Answer, Fetched, OutOfRange
 from transaction_admin.partition_requests import EARLIEST
-from transaction_admin.reads import Leader, Topology
 
 TOPIC_ID = "the-id"
 RECORD = (b"\0\0\0\1a", b"v" * 1_000)

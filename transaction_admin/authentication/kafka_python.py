@@ -43,11 +43,9 @@ class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         self._tokens = tokens
 
     def token(self) -> str:
-        """Return a valid token."""
         return self._current().text
 
     def extensions(self) -> dict[str, str]:
-        """Return the token's extensions."""
         return dict(self._current().extensions)
 
     def _current(self) -> BearerToken:

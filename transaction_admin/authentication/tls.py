@@ -71,10 +71,6 @@ def _authorities(context: ssl.SSLContext, where: str, _: Properties) -> None:
         context.load_verify_locations(cafile=where)
 
 
-def _authorities_as_text(context: ssl.SSLContext, pem: str, _: Properties) -> None:
-    context.load_verify_locations(cadata=pem)
-
-
 def _revoked(context: ssl.SSLContext, where: str, _: Properties) -> None:
     context.load_verify_locations(cafile=where)
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
@@ -114,20 +110,16 @@ def _file(text: str) -> Iterator[str]:
         yield str(path)
 
 
-def _ciphers(context: ssl.SSLContext, names: str, _: Properties) -> None:
-    context.set_ciphers(names)
-
-
 _Loader = Callable[[ssl.SSLContext, str, Properties], None]
 _LOADERS: Mapping[str, _Loader] = {
     "ssl.ca.location": _authorities,
-    "ssl.ca.pem": _authorities_as_text,
+    "ssl.ca.pem": lambda context, pem, _: context.load_verify_locations(cadata=pem),
     f"{TRUST}.location": _trust_store,
     "ssl.crl.location": _revoked,
     "ssl.certificate.location": _certificate,
     "ssl.certificate.pem": _certificate_as_text,
     f"{KEY}.location": _key_store,
-    "ssl.cipher.suites": _ciphers,
+    "ssl.cipher.suites": lambda context, names, _: context.set_ciphers(names),
 }
 #: Further problems of a certificate.
 _WITH_KEY = {

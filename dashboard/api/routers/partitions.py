@@ -20,8 +20,8 @@ from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
 from fenceline.decode.record_batches import SequenceStep
 from fenceline.facts import TopicPartition
-from fenceline.kafka.end_offset_history import unpack_ends
 from fenceline.kafka.groups import Waiting
+from fenceline.kafka.offset_histories import unpack_ends
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.kafka.record_fate import RecordFate, is_visible
 from fenceline.series.points import PARTITION

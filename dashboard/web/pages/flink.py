@@ -24,8 +24,7 @@ from dashboard.web.list_pages import CLUSTER, clock_steps, list_view, of_known_c
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from fenceline.engines.flink.producer_pool import pool_sentences, producer_pools
-from fenceline.engines.flink.restore import CommitFate, restore_sentence
+from fenceline.engines.flink.restore import CommitFate, pool_sentences, producer_pools, restore_sentence
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 

@@ -45,7 +45,7 @@ from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.subject_history import events_url
 from fenceline.decode import text
-from fenceline.engines.connect.debezium import topics_of_heartbeat
+from fenceline.engines.connect import topics_of_heartbeat
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
 from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.owners import Owner

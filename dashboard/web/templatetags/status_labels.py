@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from dashboard.labels.rule import STATED_RULES
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip
-from fenceline.engines.connect import debezium
+from fenceline.engines import connect
 from fenceline.kafka import producer_identity
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.owners import Owner
@@ -49,9 +49,9 @@ def streams_topic(topic: str, producer: ProducerIdentity) -> str:
 
 
 @register.filter
-def debezium_topic(topic: str, topics: debezium.DebeziumTopics) -> str:
+def debezium_topic(topic: str, topics: connect.DebeziumTopics) -> str:
     """Return the purpose of a topic in Debezium, "" for a topic that is not its own."""
-    return debezium.debezium_topic(topics, topic) or ""
+    return connect.debezium_topic(topics, topic) or ""
 
 
 @register.simple_tag

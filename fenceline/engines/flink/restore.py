@@ -4,21 +4,29 @@ A restore from a checkpoint commits each of its pending transactions with the re
 (`KafkaCommitter`). A committed one is no error. One that its coordinator has aborted, or whose id another
 producer has, is lost: Flink logs it and continues. It aborts every other open transaction of the sink's
 prefix (`TransactionAbortStrategy`), and reads their records from the source again. `FlinkKafkaProducer`
-commits in the same way, and aborts only the other ids of its pools (`producer_pool`).
+commits in the same way, and aborts only the other ids of its pools: each subtask has a pool of ids,
+`prefix-N`, in its state. A job that starts without a checkpoint guesses: `TransactionalIdsGenerator` aborts
+the first ids, as many as 5 times its parallelism would have (`SAFE_SCALE_DOWN_FACTOR`). Transactions of later
+ids stay open until their timeout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.engines.flink.records import Committable, TransactionOwnership
+from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState
 from fenceline.facts import TransactionState
 from fenceline.formatting import count_noun
+from fenceline.grouping import grouped
 
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+#: A start without a checkpoint may have at most this many times fewer subtasks.
+_SAFE_SCALE_DOWN = 5
+_MOST_NAMED = 3
 
 
 class CommitFate(StrEnum):
@@ -130,7 +138,7 @@ def lingering_kind(
     if numbers is not None and set(ownerships) == {TransactionOwnership.IMPLICIT_BY_SUBTASK_ID}:
         if numbers[1] > checkpoint_id:
             return Lingering.WRITING
-        is_later = _is_after(started_ms, completed_ms)
+        is_later = started_ms is not None and bool(completed_ms) and started_ms >= completed_ms[0]
         return Lingering.UNDECIDED if is_later else Lingering.LEFT
     is_ours = numbers is not None or TransactionOwnership.POOL_OF_PRODUCER in ownerships
     if started_ms is None or not completed_ms or not is_ours:
@@ -142,12 +150,7 @@ def lingering_kind(
     return Lingering.UNDECIDED
 
 
-def _is_after(started_ms: int | None, completed_ms: Sequence[int]) -> bool:
-    return started_ms is not None and bool(completed_ms) and started_ms >= completed_ms[0]
-
-
 def restore_sentence(checkpoint: str, fates: Collection[CommitFate]) -> str:
-    """Return a sentence about the effect of a restore from a checkpoint on its decided commits."""
     if not fates:
         return f"A restore from {checkpoint} has nothing to commit."
     number = {fate: list(fates).count(fate) for fate in CommitFate}
@@ -184,3 +187,99 @@ _DECIDED = {
     CommitFate.SUPERSEDED: "an earlier transaction of this id; a restore leaves the newer one open",
     CommitFate.COMMITTED: "its transaction, and it is committed",
 }
+
+
+class DecidedTransaction(NamedTuple):
+    """A transaction that a checkpoint decided to commit, with its fate at its coordinator."""
+
+    transactional_id: str
+    fate: CommitFate
+    #: When its coordinator will abort it; None if it is not open, or never times out (KIP-939).
+    expires_ms: int | None = None
+    #: When it was aborted; None if it was not.
+    aborted_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkJobFacts:
+    """A job whose newest checkpoint decided to commit transactions that are not committed."""
+
+    ident: str
+    name: str
+    #: The folder of that checkpoint, and its completion by the store's clock, None if unknown.
+    checkpoint: str
+    completed_ms: int | None
+    #: Prefixes of transactional ids of its sinks.
+    prefixes: tuple[str, ...]
+    #: Its pending or lost transactions, by id.
+    transactions: tuple[DecidedTransaction, ...]
+    #: A job with the same prefix that has completed a checkpoint since; "" without one.
+    newer_job: str = ""
+
+    @property
+    def subject(self) -> str:
+        return f"flink_job:{self.ident}"
+
+    def of_fate(self, fate: CommitFate) -> tuple[DecidedTransaction, ...]:
+        return tuple(transaction for transaction in self.transactions if transaction.fate is fate)
+
+
+class ProducerPool(NamedTuple):
+    """The transactional ids of one `FlinkKafkaProducer` in a checkpoint."""
+
+    #: With its dash.
+    prefix: str
+    subtasks: int
+    #: By number.
+    ids: tuple[str, ...]
+    #: Ids that were open at the checkpoint: a restore aborts them.
+    writing: tuple[str, ...]
+    #: The first number that no subtask has had; None if not recorded.
+    next_free: int | None
+    #: The maximum number of ids of one subtask.
+    size: int
+
+
+def producer_pools(writers: Sequence[WriterState]) -> Sequence[ProducerPool]:
+    """Return the pools of a checkpoint's older sinks, by prefix; empty for other sinks."""
+    of_prefix = grouped((writer.prefix, writer) for writer in writers if writer.pool)
+    return [_pool(prefix, of_prefix[prefix]) for prefix in sorted(of_prefix)]
+
+
+def _pool(prefix: str, writers: Sequence[WriterState]) -> ProducerPool:
+    ids = {name for writer in writers for name in writer.pool}
+    return ProducerPool(
+        prefix,
+        max(writer.subtasks for writer in writers),
+        tuple(sorted(ids, key=lambda name: _number(name, prefix))),
+        tuple(writer.writing for writer in writers if writer.writing),
+        max((writer.next_free for writer in writers if writer.next_free is not None), default=None),
+        max(len(writer.pool) for writer in writers),
+    )
+
+
+def _number(name: str, prefix: str) -> int:
+    return int(name.removeprefix(prefix))
+
+
+def safe_parallelism(pool: ProducerPool) -> int:
+    """Return the number of subtasks that a start without a checkpoint needs to abort every id of a pool."""
+    highest = _number(pool.ids[-1], pool.prefix)
+    return highest // (_SAFE_SCALE_DOWN * pool.size) + 1
+
+
+def pool_sentences(pool: ProducerPool) -> Iterator[str]:
+    """Yield sentences about a pool, and the effect of a restore or a start without a checkpoint on it."""
+    subtasks, ids = count_noun(pool.subtasks, "subtask"), count_noun(len(pool.ids), "id")
+    yield f"FlinkKafkaProducer: {subtasks} with {ids}, {pool.ids[0]} to {pool.ids[-1]}."
+    if pool.next_free is not None:
+        yield f"New subtasks take ids from {pool.prefix}{pool.next_free} on."
+    if pool.writing:
+        more = len(pool.writing) - _MOST_NAMED
+        named = ", ".join(pool.writing[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        yield f"Open when the checkpoint was taken: {named}."
+    yield "A restore aborts open transactions of these ids alone; any other id stays open until its timeout."
+    first = _SAFE_SCALE_DOWN * pool.size
+    yield f"A start without a checkpoint aborts the first {first:,} ids per subtask."
+    if (needed := safe_parallelism(pool)) > 1:
+        yield f"With fewer than {needed:,} subtasks, it leaves higher ids open until their timeout."

@@ -90,7 +90,6 @@ def read_stream(source: DataInput) -> bytes | FlinkStateFile | None:
 
 
 def skip_keyed_state(source: DataInput, depth: int = 0) -> None:
-    """Skip a handle of keyed state."""
     kind = source.read_byte()
     if kind == _NULL:
         return

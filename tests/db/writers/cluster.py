@@ -25,7 +25,7 @@ from dashboard.runtime import collector_store, leases, retention
 from dashboard.transactions import coordinator_store
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.engines.answers import EngineAnswer
-from fenceline.engines.connect.connectors import ConnectorStatus
+from fenceline.engines.connect import ConnectorStatus
 from fenceline.facts import PositionMove, RawRecord, TopicPartition
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators
 from fenceline.kafka.partitions import ProducerState

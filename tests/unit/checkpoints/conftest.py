@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import fsspec
 import pytest
 
-from collectors import rate_limit
+from collectors import polling
 from collectors.checkpoints import collector as checkpoint_collector
 from tests.unit.checkpoints.faulty_store import FaultyFileSystem
 
@@ -14,7 +14,7 @@ from tests.unit.checkpoints.faulty_store import FaultyFileSystem
 def empty_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Every look searches, unless a test says otherwise.
     monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 0.0)
-    monkeypatch.setattr(rate_limit, "SHARE", 0)
+    monkeypatch.setattr(polling, "SHARE", 0)
     FaultyFileSystem.forget()
     yield
     FaultyFileSystem.forget()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collectors import rate_limit
+from collectors import polling
 from collectors.checkpoints import roots
 from collectors.checkpoints.store import CheckpointStore
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
@@ -262,7 +262,7 @@ def test_a_slow_store_is_polled_for_a_twentieth_of_the_time(monkeypatch: pytest.
         self.spent_s += 10
         return listed(self, folder, **options)
 
-    monkeypatch.setattr(rate_limit, "SHARE", 20)
+    monkeypatch.setattr(polling, "SHARE", 20)
     watch = collector()
     poll(watch)
     monkeypatch.setattr(CheckpointStore, "list_folder", list_slowly)

@@ -10,13 +10,14 @@ from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from fenceline.spark.state_chains import (
     OperatorState,
     StateChain,
+    StateFile,
     broken_sentence,
     chain_of,
+    decode_state_file,
     pack_chains,
     store_id,
     unpack_chains,
 )
-from fenceline.spark.state_files import StateFile, decode_state_file
 from tests.unit.checkpoints import factories
 
 FOLDER = "memory://state/one"

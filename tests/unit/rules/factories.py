@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fenceline.audit.manifest import AuditMode
-from fenceline.audit.violations import AuditViolation
+from fenceline.audit.manifest import AuditMode, AuditViolation
 from fenceline.facts import (
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Finding,

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, AuditVerdict
-from fenceline.audit.violations import find_violation
+from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, AuditVerdict, find_violation
 from fenceline.facts import Finding, Severity
 from tests.audit_manifests import audit_manifest, proved_batch
 from tests.unit.rules.factories import ago, findings_of, violation

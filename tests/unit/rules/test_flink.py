@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.engines.flink.commits import DecidedTransaction, FlinkJobFacts
-from fenceline.engines.flink.restore import CommitFate
+from fenceline.engines.flink.restore import CommitFate, DecidedTransaction, FlinkJobFacts
 from fenceline.facts import Severity
 from fenceline.formatting import format_clock
 from tests.unit.rules.factories import (

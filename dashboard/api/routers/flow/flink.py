@@ -12,8 +12,13 @@ from dashboard.engines import queries as engines
 from dashboard.models import FlinkCheckpointRecord, FlinkJob
 from dashboard.runtime.collector_names import FLINK
 from dashboard.system import owners
-from fenceline.engines.flink.producer_pool import ProducerPool, producer_pools, safe_parallelism
-from fenceline.engines.flink.restore import CommitFate, Lingering
+from fenceline.engines.flink.restore import (
+    CommitFate,
+    Lingering,
+    ProducerPool,
+    producer_pools,
+    safe_parallelism,
+)
 from fenceline.facts import TransactionState
 
 router = Router(tags=["flink"])

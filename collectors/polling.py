@@ -1,6 +1,9 @@
-"""Limit requests to a cluster or a store to a small share of its response time."""
+"""What polls keep from one to the next: when the next one is due, so that requests to a cluster or a store
+take a small share of its time, and since when each part of a cluster cannot be read.
+"""
 
 import time
+from collections.abc import Mapping
 
 #: The share of time that brokers or a store may spend on us: one part in twenty.
 SHARE = 20
@@ -34,9 +37,20 @@ class PollTimer:
         return max(0.0, self._due - time.monotonic())
 
     def poll_soon(self) -> None:
-        """Make the next poll due now."""
         self._due = time.monotonic()
 
     def set_due(self, began: float, every_s: float, spent_s: float = 0.0) -> None:
         """Plan the next poll `every_s` after the last one `began`, later if its answers took long."""
         self._due = began + max(every_s, SHARE * self._lately.add(spent_s))
+
+
+class GapStarts:
+    """The starts of the present gaps, by scope."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+
+    def date_gaps(self, reasons: Mapping[str, str], now_ms: int) -> Mapping[str, tuple[int, str]]:
+        """Return start and reason of each gap; other gaps have ended."""
+        self._since = {scope: self._since.get(scope, now_ms) for scope in reasons}
+        return {scope: (self._since[scope], reason) for scope, reason in reasons.items()}

@@ -1,1 +1,0 @@
-"""Read the checkpoints of Flink's jobs from any store of fsspec."""
