@@ -59,8 +59,6 @@ class Pace:
 
 
 class Answer(NamedTuple):
-    """An HTTP answer."""
-
     status: int
     retry_after: str
     body: bytes

@@ -97,11 +97,9 @@ class FencelineListener(StreamingQueryListener):
         return _made, (self._arguments,)
 
     def onQueryStarted(self, event: Any) -> None:
-        """Report the start of a run."""
         self._emit("started", event, {"name": getattr(event, "name", None)}, ends=False)
 
     def onQueryProgress(self, event: Any) -> None:
-        """Report a finished batch."""
         at_ms = time.time_ns() // 1_000_000
         try:
             progress = event.progress
@@ -114,7 +112,6 @@ class FencelineListener(StreamingQueryListener):
             self._warn(error)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Report that a query waits for data."""
         self._emit("idle", event, {}, ends=False)
 
     def onQueryTerminated(self, event: Any) -> None:

@@ -49,7 +49,6 @@ class Segment:
         return b""
 
     def remove(self) -> None:
-        """Delete it."""
         if self.path is not None:
             with suppress(OSError):
                 self.path.unlink()
@@ -99,7 +98,6 @@ class SegmentReader:
         self._lines: Iterator[bytes] = iter(())
 
     def is_done(self) -> bool:
-        """Whether all present lines of the segment are read."""
         return self.segment.gone or self._offset >= self.segment.size
 
     def next_line(self) -> bytes | None:

@@ -87,19 +87,16 @@ class Spool:
 
     @property
     def waiting(self) -> int:
-        """The number of undelivered events."""
         with self._guard:
             return self._next - 1 - self._acked - (self._dropped() - self._lost_acked)
 
     @property
     def dropped(self) -> int:
-        """The number of lost events."""
         with self._guard:
             return self._dropped()
 
     @property
     def place(self) -> str:
-        """Its place as text."""
         return "in memory" if self._folder is None else f"in {self._folder}"
 
     def append(self, event: bytes, at_ms: int) -> None:

@@ -21,16 +21,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyspark.sql import SparkSession
 
 from fenceline.audit.manifest import AuditManifest, AuditMode
-from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties, reader_option
+from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
 from spark_pipeline.audits.cluster import kafka_connection
 from spark_pipeline.audits.counts import CountsOptions
-from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.keys import EVERY_RECORD, KeysOptions
 from spark_pipeline.audits.runs import RunOf, run_counts, run_keys
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.audits.tables import TABLE_EXAMPLES, AuditedTable, parse_table
-from spark_pipeline.job import run_job
+from spark_pipeline.job import add_kafka_arguments, folder_name, java_properties, reader_option, run_job
 
 ONCE = "once"
 _TRIGGER = re.compile(r"([1-9]\d{0,5}) seconds?")
@@ -57,7 +56,6 @@ other writers.
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         "audit.py",
         description="Prove, batch by batch, that each input record is readable in the output exactly once.",

@@ -26,23 +26,7 @@ def with_digests(rows: DataFrame) -> DataFrame:
     return rows.withColumns(dict(zip_equal(_COLUMNS, _hashes(rows))))
 
 
-def digest_of(rows: DataFrame) -> str:
-    """Return the digest of records with the columns `key` and `value`, as the ledger has it."""
-    # As decimals: sums of BIGINT fail where they overflow (ANSI mode).
-    sums = (f.sum(half.cast("decimal(20,0)")) for half in _hashes(rows))
-    totals = rows.select(*sums).first()
-    return _as_hex(int(total or 0) for total in totals or (0, 0))
-
-
-def sum_digests(digests: Iterable[str]) -> str:
-    """Return the digest of all records from the digests of their parts."""
-    parts = [(int(digest[:16], 16), int(digest[16:], 16)) for digest in digests]
-    return _as_hex(map(sum, zip_equal(*parts))) if parts else _as_hex((0, 0))
-
-
 class RunningDigest:
-    """The running digest of one task's records."""
-
     def __init__(self) -> None:
         self._sums: list[int] | None = None
 
@@ -56,7 +40,7 @@ class RunningDigest:
     @property
     def as_hex(self) -> str | None:
         """Return the digest so far; None without any hashes."""
-        return None if self._sums is None else _as_hex(self._sums)
+        return None if self._sums is None else "".join(f"{total % _MODULUS:016x}" for total in self._sums)
 
     def _add(self, sums: list[int]) -> None:
         before = self._sums or [0, 0]
@@ -77,7 +61,3 @@ def _sum(column: Any) -> int:
 
     # Sums of int64 wrap around, as the digest requires.
     return pc.sum(column).as_py() or 0
-
-
-def _as_hex(sums: Iterable[int]) -> str:
-    return "".join(f"{total % _MODULUS:016x}" for total in sums)

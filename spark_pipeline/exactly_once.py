@@ -56,7 +56,6 @@ class Stop:
         self.at_once = threading.Event()
 
     def request_stop(self) -> None:
-        """Record one signal."""
         (self.at_once if self.asked.is_set() else self.asked).set()
 
     def listen_for_signals(self, spark: SparkSession) -> None:
@@ -219,7 +218,6 @@ def attach_listener(spark: SparkSession, chosen: Arguments) -> None:
 
 
 def sink_of(chosen: Arguments) -> ExactlyOnceKafkaSink:
-    """Make the sink from the arguments."""
     return ExactlyOnceKafkaSink(
         checkpoint=chosen.checkpoint,
         options=chosen.kafka_options(),
@@ -233,7 +231,6 @@ def sink_of(chosen: Arguments) -> ExactlyOnceKafkaSink:
 
 
 def start_query(rows: DataFrame, sink: Sink, chosen: Arguments) -> StreamingQuery:
-    """Start the query."""
     writer = (
         rows.writeStream.queryName(chosen.name)
         .outputMode(chosen.output_mode)

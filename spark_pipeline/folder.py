@@ -70,12 +70,6 @@ class OutputFolder:
         stream.close()
         return True
 
-    def replace(self, name: str, text: str) -> None:
-        """Write a file, replacing an existing one."""
-        stream = self._fs.create(self._path(name), True)
-        stream.write(bytearray(text.encode()))
-        stream.close()
-
     def read_elsewhere(self, url: str) -> str:
         """Return the text of a file, also from another file system."""
         path = self._jvm.org.apache.hadoop.fs.Path(url)

@@ -24,20 +24,20 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_pipeline.arguments import (
+from spark_pipeline.job import (
     add_kafka_arguments,
     folder_name,
     java_properties,
     named_application,
     positive_number,
+    run_job,
 )
-from spark_pipeline.job import run_job
-from spark_pipeline.reports import visibility
 from spark_pipeline.reports.batches import History
 from spark_pipeline.reports.store import HistoryError, ReportStore
 
@@ -45,10 +45,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+
 TOPIC = "__transaction_state"
 AVAILABLE_NOW = "available-now"
+#: Spark's older offset reader reads internal topics like any other topic; its default one omits them: a query
+#: on `__transaction_state` then finds no offsets, reads nothing and succeeds silently.
+OLD_OFFSET_READER = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 _SETTINGS = {
-    visibility.OLD_OFFSET_READER: "true",
+    OLD_OFFSET_READER: "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # A micro-batch has rows of few tables and days: one open file for each avoids a sort.
     "spark.sql.optimizer.plannedWrite.enabled": "false",
@@ -67,10 +71,11 @@ _EXAMPLES = """examples:
 
 The principal needs READ and DESCRIBE on the topic and READ on groups that begin with spark-kafka-source.
 """
+_LOOK_S = 30.0
+_BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         "history.py",
         description="Write every transition of a cluster's transactional ids, and reports, as Parquet.",
@@ -117,7 +122,6 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def start_query(spark: SparkSession, history: History, options: argparse.Namespace) -> StreamingQuery:
-    """Start the query."""
     stream = read_records(spark, java_properties(options), options)
     writer = stream.writeStream.queryName(f"fenceline-history-{options.cluster}").foreachBatch(history)
     now = options.trigger == AVAILABLE_NOW
@@ -130,11 +134,13 @@ def start_query(spark: SparkSession, history: History, options: argparse.Namespa
 
 def read_records(spark: SparkSession, kafka: Mapping[str, str], options: argparse.Namespace) -> DataFrame:
     """Return the topic's records as a stream; the query fails if Kafka deletes unread records."""
-    reader = spark.readStream.format("kafka").option("subscribe", options.topic)
-    for name, value in kafka.items():
-        reader = reader.option(f"kafka.{name}", value)
+    reader = spark.readStream.format("kafka").options(**_source_options(kafka, options.topic))
     reader = reader.option("startingOffsets", options.starting).option("failOnDataLoss", "true")
     return reader.option("maxOffsetsPerTrigger", options.max_records).load()
+
+
+def _source_options(kafka: Mapping[str, str], topic: str) -> dict[str, str]:
+    return {"subscribe": topic, **{f"kafka.{name}": value for name, value in kafka.items()}}
 
 
 def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
@@ -143,7 +149,7 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
         spark.conf.set(name, value)
     tasks = options.tasks or spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    has_any = visibility.has_records(spark, java_properties(options), options.topic)
+    has_any = has_records(spark, java_properties(options), options.topic)
     store = ReportStore(spark, options.output, options.cluster)
     owners = tuple(options.application)
     history = History(store, options.cluster, options.topic, options.checkpoint, tasks, owners)
@@ -160,6 +166,61 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
     count = after.records if after else 0
     took, batch = time.monotonic() - began, after.batch if after else "-"
     return f"{count - before:,} records read in {took:.1f} s, {count:,} in all, up to micro-batch {batch}"
+
+
+def has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> bool:
+    """Return whether the topic has a record that Spark can read; False for an empty topic.
+
+    It asks Kafka's own consumer whether there is a record, and Spark must find one too.
+    `kafka` are properties of Kafka's Java clients by their own names. Raises HistoryError if the topic does
+    not exist, or if Spark sees none of its records.
+    """
+    if not _has_records(spark, kafka, topic):
+        return False
+    reader = spark.read.format("kafka").options(**_source_options(kafka, topic))
+    if not reader.load().select("offset").head(1):
+        raise HistoryError(
+            f"Spark sees no record in {topic} although there are some: it would read nothing, and report "
+            f"nothing. Its offset reader leaves internal topics out unless {OLD_OFFSET_READER} is true (now "
+            f"{spark.conf.get(OLD_OFFSET_READER, 'unset')})."
+        )
+    return True
+
+
+def _has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> bool:
+    jvm: Any = spark._jvm
+    settings = jvm.java.util.HashMap()
+    for name, value in kafka.items():
+        settings[name] = value
+    for side in "key", "value":
+        settings[f"{side}.deserializer"] = _BYTES
+    settings["allow.auto.create.topics"] = "false"
+    with closing(jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)) as consumer:
+        partitions = jvm.java.util.ArrayList()
+        for partition in consumer.partitionsFor(topic) or ():
+            partitions.add(jvm.org.apache.kafka.common.TopicPartition(topic, partition.partition()))
+        if not len(partitions):
+            raise HistoryError(
+                f"there is no topic {topic} at {kafka['bootstrap.servers']}: no transaction was ever begun "
+                "there, or the principal may not describe it (it needs DESCRIBE and READ)."
+            )
+        return _polls_one(jvm, consumer, partitions)
+
+
+def _polls_one(jvm: Any, consumer: Any, partitions: Any) -> bool:
+    """Return whether a record arrives; stop once all positions are at the partitions' ends."""
+    consumer.assign(partitions)
+    consumer.seekToBeginning(partitions)
+    ends = consumer.endOffsets(partitions)
+    until = time.monotonic() + _LOOK_S
+    while time.monotonic() < until:
+        if consumer.poll(jvm.java.time.Duration.ofSeconds(1)).count():
+            return True
+        if all(consumer.position(partition) >= ends[partition] for partition in partitions):
+            return False
+    raise HistoryError(
+        f"no record arrives within {_LOOK_S:.0f} s although some are there; is the cluster up?"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,11 +1,15 @@
-"""Run a job under spark-submit: print results as lines on stdout, and an error as one line on stderr."""
+"""What the jobs share under spark-submit: results on stdout, an error as one line on stderr, arguments."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Iterable
 
 from pyspark.sql import SparkSession
+
+from fenceline.kafka.applications import LONGEST
+from fenceline.owners import Owner
 
 
 class JobError(Exception):
@@ -24,3 +28,58 @@ def run_job(name: str, subject: str, run: Callable[[SparkSession], Iterable[str]
     finally:
         spark.stop()
     return 0
+
+
+def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
+    parser.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        type=key_value,
+        metavar="KEY=VALUE",
+        help="a property of Kafka's Java clients, such as security.protocol=SSL; repeatable",
+    )
+
+
+def java_properties(options: argparse.Namespace) -> dict[str, str]:
+    """Return the given properties of Kafka's Java clients."""
+    return {**dict(options.kafka), "bootstrap.servers": options.bootstrap_servers}
+
+
+def named_application(text: str) -> Owner:
+    """Return an application's owner from `PATTERN=NAME`; an empty NAME leaves these ids without a name."""
+    match, equals, name = text.partition("=")
+    if not match or not equals or len(name) > LONGEST or not name.isprintable():
+        raise argparse.ArgumentTypeError(f"write PATTERN=NAME, a name of up to {LONGEST} characters")
+    return Owner(match, team="", application=name)
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Return a property of Kafka's Java clients and its value from `KEY=VALUE`."""
+    name, value = reader_option(text)
+    return name.removeprefix("kafka."), value
+
+
+def reader_option(text: str) -> tuple[str, str]:
+    """Return an option of a reader of Spark and its value from `KEY=VALUE`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"write KEY=VALUE, not {name!r}")
+    return name, value
+
+
+def folder_name(text: str) -> str:
+    """Return a name that is valid as a folder's name, such as a cluster's."""
+    # As dashboard.config has it.
+    if not text or len(text) > 64 or not all((c.isalnum() and c.isascii()) or c in "-_." for c in text):
+        raise argparse.ArgumentTypeError("use letters, digits, - _ and . (at most 64)")
+    return text
+
+
+def positive_number(text: str) -> int:
+    """Return a whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number

@@ -18,13 +18,12 @@ from collections.abc import Sequence
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties
-from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.keys import EVERY_RECORD
 from spark_pipeline.audits.replays import Replay, ReplayOptions
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.exactly_once import explain_error
-from spark_pipeline.job import run_job
+from spark_pipeline.job import add_kafka_arguments, folder_name, java_properties, run_job
 from spark_pipeline.sink.errors import SinkError
 
 _EXAMPLES = """examples:
@@ -41,7 +40,6 @@ that begin with fenceline-replay.
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         "replay.py",
         description="Write the records that an audit has found missing, each exactly once.",
@@ -64,18 +62,15 @@ def argument_parser() -> argparse.ArgumentParser:
 def run_replay(spark: SparkSession, options: argparse.Namespace) -> str:
     """Replay once, or preview the replay; return the result in one sentence. Raises AuditError."""
     store = AuditStore(spark, options.output, options.cluster, options.pipeline)
-    replay = Replay(spark, store, _replay_options(options))
+    chosen = ReplayOptions(
+        java_properties(options), options.target, options.key, options.value, options.where,
+        uncertain=options.uncertain,
+    )  # fmt: skip
+    replay = Replay(spark, store, chosen)
     try:
         return replay.execute() if options.execute else replay.preview()
     except (SinkError, StreamingQueryException, PySparkException) as error:
         raise AuditError(explain_error(replay.failure or error)) from error
-
-
-def _replay_options(options: argparse.Namespace) -> ReplayOptions:
-    return ReplayOptions(
-        java_properties(options), options.target, options.key, options.value, options.where,
-        uncertain=options.uncertain,
-    )  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -24,7 +24,7 @@ from fenceline.spark.records import Decided, Decision, Done, Ledger, SinkTransac
 from fenceline.spark.sink_fates import Coordinated, TransactionFate, outcome_by_coordinator
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.ledger import LedgerFolder
-from spark_pipeline.sink.stores.storage import Storage, open_storage
+from spark_pipeline.sink.storage import Storage, open_storage
 
 #: The newest transaction protocol: its transactions may have ended one epoch later.
 _NEWEST_PROTOCOL = 2

@@ -1,8 +1,11 @@
-"""The audit's reads of a checkpoint: the query's identity, its ledger, and the input of each batch."""
+"""The audit's reads of a checkpoint: the query's identity, its ledger, and the input of each batch; and a
+pipeline's progress in its input, from its checkpoint or from its consumer group's commits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -15,13 +18,16 @@ from fenceline.decode.checkpoint import (
 )
 from fenceline.decode.ledger import FOLDER
 from fenceline.facts import TopicPartition
+from fenceline.kafka.groups import Committed
 from fenceline.spark.records import Broken, Decision, InputRange, Ledger, LedgerState, Positions
-from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits import AuditError
+from spark_pipeline.audits.cluster import connect_reads
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import SinkError
+from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import LedgerFolder
-from spark_pipeline.sink.stores.hadoop import open_from_spark
-from spark_pipeline.sink.stores.storage import Storage
+from spark_pipeline.sink.storage import Storage
+from transaction_admin.api import Unseen
 
 
 class AuditedCheckpoint:
@@ -105,3 +111,49 @@ class AuditedCheckpoint:
         raw = self._root.subfolder("sources").subfolder(source).read("0")
         offsets = None if raw is None else decode_initial_offsets(f"sources/{source}/0", raw)
         return None if isinstance(offsets, Broken) else offsets
+
+
+class ConsumedInput(NamedTuple):
+    """The next offset to read in each partition; every earlier record has its output."""
+
+    positions: Mapping[TopicPartition, int]
+    #: The id and the last batch of a Spark query.
+    query_id: str = ""
+    batch: int | None = None
+
+
+def consumed_by_query(checkpoint: AuditedCheckpoint) -> ConsumedInput:
+    """Return the input that a query's last committed batch has consumed. Raises AuditError."""
+    finished = checkpoint.finished()
+    if not finished:
+        raise AuditError(f"{checkpoint.path} has no committed batch yet")
+    batch = max(finished)
+    ends: Positions = {}
+    for source in checkpoint.sources_of(batch):
+        positions = parse_positions(source.end)
+        if source.end is not None and positions is None:
+            raise AuditError(f"{checkpoint.path}/offsets/{batch}: source {source.source} is no Kafka topic")
+        ends = {**ends, **(positions or {})}
+    return ConsumedInput(ends, checkpoint.query_id, batch)
+
+
+def consumed_by_group(properties: Mapping[str, str], group: str, topics: Collection[str]) -> ConsumedInput:
+    """Return a group's committed offsets of topics. Raises AuditError.
+
+    Pending commits do not count: their transaction may still abort.
+    """
+    with closing(connect_reads(properties)) as reads:
+        commits = reads.committed_offsets([group], require_stable=False).get(group, {})
+    if isinstance(commits, Unseen):
+        raise AuditError(f"group {group} cannot be read: {commits.reason}")
+    ends = {}
+    for where, commit in commits.items():
+        if where.topic not in topics:
+            continue
+        if not isinstance(commit, Committed):
+            reason = commit.reason if isinstance(commit, Unseen) else "a commit is pending"
+            raise AuditError(f"what group {group} has committed of {where} cannot be read: {reason}")
+        ends[where] = commit.offset
+    if not ends:
+        raise AuditError(f"group {group} has committed nothing of {', '.join(sorted(topics))}")
+    return ConsumedInput(ends)

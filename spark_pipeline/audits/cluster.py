@@ -11,7 +11,7 @@ from fenceline.audit.producers import ProducerOwner
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
-from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits import AuditError
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import PREFIX, translate_options

@@ -31,11 +31,12 @@ from fenceline.audit.producers import foreign_obstacles, foreign_runs
 from fenceline.audit.runs import ProducerRun, ReadCount, ReadRange
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
+from fenceline.grouping import grouped
 from fenceline.kafka.partitions import Offsets
 from fenceline.spark.records import Ledger
+from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
 from spark_pipeline.audits.cluster import TopicEnds, read_owners, read_topics, require_seen
-from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.scan import InputScan, OutputScan, scan_input, scan_output, scan_partitions
 from spark_pipeline.sink.names import id_stem
 
@@ -52,8 +53,6 @@ class CountsOptions:
 
 @dataclass(frozen=True, **SLOTS)
 class Findings:
-    """The results of one run."""
-
     #: Audited batches in ascending order, and batches that wait for the next run.
     judged: tuple[Judged, ...]
     waiting: tuple[Judged, ...]
@@ -200,10 +199,7 @@ def _read_inputs(
     ranges = {batch: checkpoint.input_of(batch, done.decision(batch)) for batch in settled}
     sources = tuple(sorted({where.topic for ranges_read in ranges.values() for where in ranges_read or ()}))
     topics = read_topics(options.properties, sources) if sources else None
-    by_partition: dict[TopicPartition, list[ReadRange]] = {}
-    for ranges_read in ranges.values():
-        for where, range_ in (ranges_read or {}).items():
-            by_partition.setdefault(where, []).append(range_)
+    by_partition = grouped(read for ranges_read in ranges.values() for read in (ranges_read or {}).items())
     gone, scans = _input_scans(topics, by_partition, options)
     counts: dict[int, list[ReadCount]] = {batch: [] for batch in settled}
     for partition in scan_partitions(spark, options.properties, scans, scan_input):

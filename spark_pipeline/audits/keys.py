@@ -31,9 +31,9 @@ from fenceline.audit.manifest import (
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
+from spark_pipeline.audits import AuditError
+from spark_pipeline.audits.checkpoint import ConsumedInput
 from spark_pipeline.audits.cluster import TopicEnds, connect_reads, read_topics
-from spark_pipeline.audits.consumed import ConsumedInput
-from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.records import RecordRange, read_records
 from spark_pipeline.audits.scan import FETCH_BYTES
 from spark_pipeline.audits.tables import SPARK_ERRORS, AuditedTable, first_line, read_table
@@ -76,12 +76,10 @@ class KeysOptions:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Return the topics of the input, or its table."""
         return (self.source_table.name,) if self.source_table else self.sources
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Return the topics of the output, or its table."""
         return (self.target_table.name,) if self.target_table else self.targets
 
 
@@ -152,7 +150,6 @@ def _named(
 
 
 def first_ranges(found: DataFrame | None) -> tuple[AuditedRange, ...]:
-    """Return the first ranges of offsets."""
     if found is None:
         return ()
     rows = found.orderBy("topic", "partition", "from_offset").limit(MOST_RANGES).collect()

@@ -20,8 +20,8 @@ from fenceline.decode.typed import TornFile
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 from fenceline.history.reports import manifest_name, manifest_number
+from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.cluster import kafka_connection, read_topics
-from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.records import RecordRange, read_records
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.sink import ExactlyOnceKafkaSink

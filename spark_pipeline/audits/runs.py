@@ -20,8 +20,12 @@ from fenceline.audit.manifest import (
 )
 from fenceline.compat import SLOTS
 from fenceline.formatting import count_noun
-from spark_pipeline.audits.checkpoint import AuditedCheckpoint
-from spark_pipeline.audits.consumed import ConsumedInput, consumed_by_group, consumed_by_query
+from spark_pipeline.audits.checkpoint import (
+    AuditedCheckpoint,
+    ConsumedInput,
+    consumed_by_group,
+    consumed_by_query,
+)
 from spark_pipeline.audits.counts import CountsOptions, Findings, audit_counts
 from spark_pipeline.audits.keys import (
     EVERY_RECORD,

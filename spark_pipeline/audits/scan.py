@@ -74,7 +74,6 @@ def _scan_all(
 
 
 def scan_output(reads: ClusterReads, scan: OutputScan) -> PartitionRuns | Unseen:
-    """Return the runs in one partition."""
     fold = RunFold(scan.partition, scan.start, scan.lso, scan.spanning)
     at = scan.start
     while at < scan.end:
@@ -91,7 +90,6 @@ def scan_output(reads: ClusterReads, scan: OutputScan) -> PartitionRuns | Unseen
 
 
 def scan_input(reads: ClusterReads, scan: InputScan) -> list[ReadCount] | Unseen:
-    """Return the counts of one partition's ranges."""
     fold = InputFold(scan.partition, scan.ranges, committed_only=scan.committed_only)
     at = scan.ranges[0].from_offset
     while at < scan.end and not fold.is_complete(at):

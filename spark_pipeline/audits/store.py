@@ -15,7 +15,7 @@ from fenceline.audit.manifest import (
     write_audit,
 )
 from fenceline.history.reports import part_name
-from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits import AuditError
 from spark_pipeline.folder import ManifestLog, OutputFolder
 
 #: Manifests to keep.

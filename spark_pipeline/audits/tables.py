@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits import AuditError
 from spark_pipeline.folder import OutputFolder
 
 #: Spark's exceptions, as Python sees them.

@@ -1,4 +1,5 @@
-"""One micro-batch of the history job, from Kafka's rows to a published manifest."""
+"""One micro-batch of the history job, from Kafka's rows to a published manifest, and the merge of old
+parts."""
 
 from __future__ import annotations
 
@@ -9,20 +10,40 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from fenceline.history.reports import PROGRESS, STATE, STRANGE, Manifest, ReportPart, part_name
+from fenceline.history.reports import (
+    APPLICATIONS,
+    IDS,
+    PROGRESS,
+    STATE,
+    STRANGE,
+    TRANSITIONS,
+    Manifest,
+    ReportPart,
+    part_folder,
+    part_name,
+)
 from fenceline.owners import Owner
-from spark_pipeline.reports import merge
-from spark_pipeline.reports.columns import DDL
+from spark_pipeline.reports.columns import DDL, SCHEMA
 from spark_pipeline.reports.store import HistoryError, ReportStore
 from spark_pipeline.reports.task import Start, fold_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 _IN = ("partition", "offset", "key", "value", "at_ms", "is_record")
+#: Number of parts of one level that merge into one part of the next.
+FAN = 16
+#: Parts of this level are not merged: they hold some days of a job that runs once a minute.
+HIGHEST = 3
+_SUMMED = {
+    IDS: ("day", "application", "transactional_id"),
+    APPLICATIONS: ("day", "application"),
+}
+_MAPS = {"counts": "map<string,bigint>", "open_times": "map<int,bigint>", "marker_times": "map<int,bigint>"}
 
 
 @dataclass
@@ -79,7 +100,6 @@ class History:
             self.store.delete_parts(before.retired)
 
     def _is_next(self, before: Manifest | None, batch: int) -> bool:
-        """Return whether this micro-batch is still to be done."""
         known = -1 if before is None else before.batch
         is_own = before is None or before.query == self._query
         if is_own and batch == known:
@@ -101,7 +121,7 @@ class History:
             start = Start(before.positions, before.holes, snapshot, self.owners)
         known = None
         if before is not None and before.state:
-            rows_before = merge.read_rows(rows.sparkSession, self.store.parts, before.state)
+            rows_before = read_rows(rows.sparkSession, self.store.parts, before.state)
             known = rows_before.where(f.col("table") == STATE)
         made = part_name(batch, uuid.uuid4().hex[:8])
         self._save(fold_batches(rows, known, start, self.tasks), made)
@@ -117,7 +137,7 @@ class History:
         positions, holes, records = dict(old.positions), dict(old.holes), old.records
         undecoded, strange = dict(old.undecoded), dict(old.strange)
         reported = (f.col("table") == PROGRESS) | (f.col("table") == STRANGE)
-        for row in merge.read_rows(spark, self.store.parts, [made]).where(reported).collect():
+        for row in read_rows(spark, self.store.parts, [made]).where(reported).collect():
             if row["table"] == PROGRESS:
                 positions[row["partition"]] = row["offset"]
                 records += row["n"]
@@ -142,10 +162,10 @@ class History:
         """Merge the due parts with the newest part, which has the whole state."""
         newest = manifest.parts[-1]
         gone = [*(part.name for part in due), newest.name]
-        rows = merge.read_rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
-        rows = rows.unionByName(merge.read_rows(spark, self.store.parts, gone[-1:]))
+        rows = read_rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
+        rows = rows.unionByName(read_rows(spark, self.store.parts, gone[-1:]))
         made = part_name(batch, uuid.uuid4().hex[:8])
-        self._save(merge.merge_rows(rows), made)
+        self._save(merge_rows(rows), made)
         kept = tuple(part for part in manifest.parts if part.name not in gone)
         level = max(part.level for part in due) + 1
         merged = self._part(made, level)
@@ -182,10 +202,68 @@ def merge_due(parts: Sequence[ReportPart]) -> list[ReportPart]:
     """
     due: list[ReportPart] = []
     more = 1
-    for level in range(merge.HIGHEST):
+    for level in range(HIGHEST):
         held = [part for part in parts if part.level == level]
-        if len(held) + more < merge.FAN:
+        if len(held) + more < FAN:
             break
         due += held
         more = 1
     return due
+
+
+def read_rows(spark: SparkSession, folder: str, parts: Sequence[str]) -> DataFrame:
+    """Return all rows of parts below a folder, in `columns.SCHEMA`."""
+    reader = spark.read.schema(DDL).option("basePath", folder)
+    return reader.parquet(*(f"{folder}/{part_folder(part)}" for part in parts)).select(*SCHEMA.names)
+
+
+def resolve_rows(rows: DataFrame, table: str) -> DataFrame:
+    """Return a table's effective rows: the last revision of each transition, and one row per sum."""
+    of_table = rows.where(f.col("table") == table)
+    if table == TRANSITIONS:
+        return _latest(of_table, ("partition", "offset"))
+    if table == STATE:
+        return _latest(of_table, ("partition", "key"))
+    keys = _SUMMED[table]
+    sums = [f.sum(name).alias(name) for name in ("commits", "aborts", "epochs")]
+    return of_table.groupBy(*keys).agg(*sums, *(_added(name, kind) for name, kind in _MAPS.items()))
+
+
+def merge_rows(rows: DataFrame) -> DataFrame:
+    """Return the rows of all parts, in their schema. Rows of state must belong to one micro-batch."""
+    tables = [_in_schema(resolve_rows(rows, table), table) for table in (TRANSITIONS, IDS, APPLICATIONS)]
+    merged = tables[0]
+    for table in (*tables[1:], rows.where(f.col("table") == STATE)):
+        merged = merged.unionByName(table)
+    return merged
+
+
+def _latest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    newest = f.max_by(f.struct(*SCHEMA.names), "known_to").alias("newest")
+    return rows.groupBy(*keys).agg(newest).select("newest.*")
+
+
+def _added(name: str, kind: str) -> Column:
+    """Add maps; sums of 0 are left out."""
+    return f.expr(
+        f"map_filter(aggregate(collect_list({name}), cast(map() as {kind}), "
+        "(total, each) -> map_zip_with(total, each, (k, a, b) -> coalesce(a, 0L) + coalesce(b, 0L))), "
+        f"(k, n) -> n != 0) as {name}"
+    )
+
+
+def _in_schema(rows: DataFrame, table: str) -> DataFrame:
+    if table == TRANSITIONS:
+        return rows
+    kinds = dict(part.split(" ", 1) for part in DDL.split(", "))
+    given = set(rows.columns)
+    return rows.select(
+        *(
+            f.lit(table).alias(name)
+            if name == "table"
+            else f.col(name)
+            if name in given
+            else f.lit(None).cast(kinds[f"`{name}`"]).alias(name)
+            for name in SCHEMA.names
+        )
+    )

@@ -35,7 +35,6 @@ class ReportStore:
         self.parts = f"{self.folder}/parts"
 
     def part_path(self, name: str) -> str:
-        """Return the path of a part."""
         return f"{self.parts}/{part_folder(name)}"
 
     def part_days(self, part: str) -> list[str]:
@@ -80,5 +79,4 @@ class ReportStore:
             self._files.delete(f"parts/{folder}")
 
     def query_of(self, checkpoint: str) -> str:
-        """Return the id of a checkpoint's query."""
         return self._files.read_elsewhere(f"{checkpoint.rstrip('/')}/metadata")

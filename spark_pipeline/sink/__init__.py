@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark_pipeline.sink.data_source import register
+    from pyspark.sql import SparkSession
+
     from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError
     from spark_pipeline.sink.foreach_batch import ExactlyOnceKafkaSink
     from spark_pipeline.sink.steps import Step
@@ -24,8 +25,26 @@ _WHERE = {
     "Refused": "errors",
     "SinkError": "errors",
     "Step": "steps",
-    "register": "data_source",
 }
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session's queries write with the data source `.format("kafka_exactly_once")`.
+
+    Raises `Refused` before PySpark 4.0, which has no data sources in Python.
+    """
+    if not hasattr(spark, "dataSource"):
+        from spark_pipeline.sink.errors import Refused
+
+        raise Refused(
+            "format kafka_exactly_once needs PySpark 4.0 or newer: use foreachBatch(ExactlyOnceKafkaSink(…))"
+        )
+    from spark_pipeline.sink.stream_writer import ExactlyOnceKafka
+
+    class OfSession(ExactlyOnceKafka):
+        default_checkpoint = spark.conf.get("spark.sql.streaming.checkpointLocation", "") or ""
+
+    spark.dataSource.register(OfSession)
 
 
 def __getattr__(name: str) -> Any:

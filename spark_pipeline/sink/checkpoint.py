@@ -6,7 +6,7 @@ import json
 
 from fenceline.spark.records import InputRange
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.stores.storage import Storage
+from spark_pipeline.sink.storage import Storage
 
 
 class QueryFiles:
@@ -19,7 +19,6 @@ class QueryFiles:
 
     @property
     def path(self) -> str:
-        """The checkpoint's folder."""
         return self._root.path
 
     def query_id(self) -> str | None:
@@ -41,7 +40,6 @@ class QueryFiles:
         return max(_batches(self._offsets), default=None)
 
     def is_planned(self, batch_id: int) -> bool:
-        """Whether a batch is in the offset log."""
         return self._offsets.read(str(batch_id)) is not None
 
     def is_control(self, batch_id: int) -> bool:

@@ -43,7 +43,6 @@ def refuse_wrong(schema: StructType, topic: str | None) -> None:
 
 
 def without_headers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches without the column headers."""
     for batch in batches:
         yield batch.select([name for name in batch.schema.names if name != "headers"])
 

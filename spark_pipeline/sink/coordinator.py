@@ -22,7 +22,7 @@ from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings, StartupChecks, now_ms
 from spark_pipeline.sink.steps import Observer, Step
-from spark_pipeline.sink.stores.storage import Storage
+from spark_pipeline.sink.storage import Storage
 from spark_pipeline.sink.transactions import Bad, DriverLease, Transactions
 from transaction_admin.kafka_python import TransactionAdmin
 
@@ -128,19 +128,7 @@ class SinkCoordinator:
         if self._settings.speculation or (prepared is not None and _has_repeats(prepared.transactions)):
             # Another attempt of the last batch may still be about to take an id.
             self._take_lease()
-        rounds = file_names.rounds_of(batch_id)
-        attempt = Attempt(
-            batch_id,
-            rounds[-1].round + 1 if rounds else 0,
-            self._generation,
-            ledger.ledger_id,
-            ledger.query_id,
-            self._run_id,
-            self._stem(),
-            self._settings.timeout_ms,
-            time.monotonic(),
-            self._lease,
-        )
+        attempt = self._next_attempt(file_names, batch_id)
         self._tell(Step.BEFORE_WRITE, batch_id)
         return attempt
 
@@ -209,6 +197,22 @@ class SinkCoordinator:
         """Take the lease: tasks of earlier drivers then detect the takeover."""
         self._lease = self._transactions.take_lease(self._stem(), self._settings.timeout_ms)
 
+    def _next_attempt(self, file_names: Names, batch_id: int) -> Attempt:
+        ledger = self._opened()
+        rounds = file_names.rounds_of(batch_id)
+        return Attempt(
+            batch_id,
+            rounds[-1].round + 1 if rounds else 0,
+            self._generation,
+            ledger.ledger_id,
+            ledger.query_id,
+            self._run_id,
+            self._stem(),
+            self._settings.timeout_ms,
+            time.monotonic(),
+            self._lease,
+        )
+
     def _stem(self) -> str:
         ledger = self._opened()
         return names.id_stem(ledger.prefix, ledger.ledger_id)
@@ -229,10 +233,8 @@ class SinkCoordinator:
         ledger = self._opened()
         prepared = self._ledger.last_prepared(file_names)
         batch_id = prepared.batch_id + 1 if prepared is not None else ledger.first_batch
-        rounds = file_names.rounds_of(batch_id)
-        round_ = Round(batch_id, rounds[-1].round + 1 if rounds else 0)
         reason = f"another driver took over (generation {self._generation})"
-        held = self._ledger.decide(self._decision(round_, Decided.ABORTED, (), reason))
+        held = self._decide(self._next_attempt(file_names, batch_id), Decided.ABORTED, (), reason)
         if held.decided is Decided.PREPARED:
             # The older driver was faster. It detects the takeover when it begins its next batch.
             self._carry_out(held)
@@ -260,23 +262,12 @@ class SinkCoordinator:
     def _decide(
         self, attempt: Attempt, decided: Decided, transactions: Sequence[SinkTransaction], reason: str = ""
     ) -> Decision:
-        round_ = Round(attempt.batch_id, attempt.round)
         return self._ledger.decide(
             Decision(
-                round_.batch_id, round_.round, decided, DRIVER, now_ms(), attempt.ledger_id, attempt.query_id,
-                attempt.run_id, attempt.generation, tuple(transactions),
-                self._query.input_ranges(round_.batch_id), reason,
+                attempt.batch_id, attempt.round, decided, DRIVER, now_ms(), attempt.ledger_id,
+                attempt.query_id, attempt.run_id, attempt.generation, tuple(transactions),
+                self._query.input_ranges(attempt.batch_id), reason,
             )
-        )  # fmt: skip
-
-    def _decision(
-        self, round_: Round, decided: Decided, transactions: Sequence[SinkTransaction], reason: str
-    ) -> Decision:
-        ledger = self._opened()
-        return Decision(
-            round_.batch_id, round_.round, decided, DRIVER, now_ms(), ledger.ledger_id, ledger.query_id,
-            self._run_id, self._generation, tuple(transactions), self._query.input_ranges(round_.batch_id),
-                reason,
         )  # fmt: skip
 
     def _refuse_bad(self, attempt: Attempt, written: Sequence[SinkTransaction], bad: Sequence[Bad]) -> None:
@@ -323,7 +314,6 @@ class SinkCoordinator:
         self._ledger.mark_done(Done(decision.batch_id, decision.round, outcome, now_ms(), DRIVER, lost))
 
     def _after(self, attempt: Attempt, written: Sequence[SinkTransaction]) -> None:
-        """Clean up after a completed batch."""
         self._warn_of_timeout(attempt)
         if attempt.batch_id % _PURGE_EVERY == 0:
             self._ledger.purge()

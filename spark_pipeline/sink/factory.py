@@ -15,7 +15,7 @@ from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.patience import PATIENCE_S
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
-from spark_pipeline.sink.stores.storage import Storage
+from spark_pipeline.sink.storage import Storage
 from spark_pipeline.sink.task.writer import TaskPlan, admin_for
 
 DEFAULT_PREFIX = "fenceline"
@@ -45,10 +45,6 @@ class SinkOptions(NamedTuple):
     def patience_s(self) -> float:
         """Seconds that brokers may be unreachable before a batch fails."""
         return self.outage_timeout_ms / 1_000
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _prefix(value: Any) -> str:
@@ -97,7 +93,7 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "timeoutWarningRatio": ("timeout_warning_ratio", _ratio),
     "acceptLoss": ("accept_loss", _batches),
     "adopt": ("adopt", _boolean),
-    "onStep": ("on_step", _as_given),
+    "onStep": ("on_step", lambda observer: observer),
     "includeHeaders": ("include_headers", _boolean),
     "partitionCounts": ("partition_counts", _boolean),
     "digests": ("digests", _boolean),
@@ -174,7 +170,6 @@ def make_coordinator(
     speculation: bool = False,
     observer: Observer | None = None,
 ) -> SinkCoordinator:
-    """Return the sink's driver side."""
     settings = SinkSettings(
         options.prefix or _as_prefix(query_name),
         options.prefix is not None,
@@ -191,7 +186,6 @@ def make_coordinator(
 
 
 def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
-    """Return the plan for the tasks of an attempt."""
     return TaskPlan(
         options.properties,
         attempt.stem,

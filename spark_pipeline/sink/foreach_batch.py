@@ -17,9 +17,9 @@ from spark_pipeline.sink import query_context
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.factory import chosen_timeout_ms, make_coordinator, make_options, task_plan
+from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Step, load_observer
-from spark_pipeline.sink.stores.hadoop import open_from_spark
 from spark_pipeline.sink.task.writer import Task, TaskPlan, write_transaction
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from fenceline.decode.ledger import (
 )
 from fenceline.spark.records import Broken, Damage, Decided, Decision, Done, Ledger, LedgerState
 from spark_pipeline.sink.errors import SinkError
-from spark_pipeline.sink.stores.storage import Storage, open_storage, refuse_weak
+from spark_pipeline.sink.storage import Storage, open_storage, refuse_weak
 
 #: Number of batches whose files are kept, as in Spark's own logs.
 KEPT_BATCHES = 100
@@ -46,13 +46,7 @@ class LedgerFolder:
 
     @property
     def path(self) -> str:
-        """The ledger's folder."""
         return self._files.path
-
-    @property
-    def storage(self) -> Storage:
-        """The folder itself."""
-        return self._files
 
     def read_state(self) -> LedgerState:
         """Return all of its present content; never raises for broken files."""
@@ -93,7 +87,6 @@ class LedgerFolder:
         return number
 
     def read_decision(self, round_: Round) -> Decision:
-        """Return a decision."""
         decision = decode_decision(round_, self._files.read(decision_name(round_)))
         if isinstance(decision, Broken):
             raise self._unusable(decision)
@@ -114,7 +107,6 @@ class LedgerFolder:
         return self.read_decision(rounds[-1]) if rounds else None
 
     def last_prepared(self, names: Names) -> Decision | None:
-        """Return the newest prepared batch."""
         newest = {round_.batch_id: round_ for round_ in names.decisions}
         for round_ in reversed(newest.values()):
             decision = self.read_decision(round_)

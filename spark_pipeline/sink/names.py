@@ -48,7 +48,6 @@ class Parts(NamedTuple):
 
 
 def id_stem(prefix: str, ledger_id: str) -> str:
-    """Return the prefix of all ids of a ledger."""
     return f"{prefix}-{ledger_id[:LEDGER_CHARACTERS]}"
 
 

@@ -31,7 +31,6 @@ class Outage:
 
     @property
     def is_over(self) -> bool:
-        """Whether the wait has reached its limit."""
         return self._waited_s > self._patience_s
 
     @property

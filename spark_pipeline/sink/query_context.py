@@ -82,8 +82,6 @@ def is_interruption(error: BaseException) -> bool:
 
 
 class RunningQuery(NamedTuple):
-    """One run of a query."""
-
     query_id: str
     run_id: str
     #: "" for a query without a name.
@@ -174,7 +172,6 @@ def _context(session: SparkSession) -> Any:
 
 
 def _execution(session: SparkSession, query_id: str) -> Any:
-    """Return Spark's StreamExecution of a query."""
     gateway: Any = session.sparkContext._gateway
     queries = session._jsparkSession.sharedState().activeStreamingQueries()
     return queries.get(gateway.jvm.java.util.UUID.fromString(query_id))

@@ -16,7 +16,6 @@ from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import Refused, input_text
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.patience import PATIENCE_S
-from spark_pipeline.sink.stores.storage import refuse_weak
 
 
 class SinkSettings(NamedTuple):
@@ -63,7 +62,7 @@ class StartupChecks:
         ledger = self._ledger.read_identity()
         if ledger is None:
             self._refuse_history(batch_id)
-        refuse_weak(self._ledger.storage)
+        self._ledger.refuse_weak()
         if ledger is None:
             ledger = self._ledger.begin_ledger(
                 Ledger(uuid.uuid4().hex, query_id, self._settings.prefix, now_ms(), batch_id)

@@ -33,7 +33,7 @@ from spark_pipeline.sink.factory import (
 )
 from spark_pipeline.sink.query_context import BATCH_ID, QUERY_ID, RUN_ID
 from spark_pipeline.sink.steps import load_observer
-from spark_pipeline.sink.stores.storage import open_storage
+from spark_pipeline.sink.storage import open_storage
 from spark_pipeline.sink.task.writer import Task, write_transaction
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ class ExactlyOnceKafka(datasource.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of its format."""
         return "kafka_exactly_once"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
@@ -100,7 +99,6 @@ class _BatchWriter:
         self._options, self._attempt, self._include_headers = dict(options), attempt, include_headers
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Commit the tasks' transactions."""
         _DriverSide(self._options).commit(batchId, messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
@@ -124,7 +122,6 @@ class _BatchWriter:
 
 class _RowWriter(_BatchWriter, datasource.DataSourceStreamWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
-        """Write one partition's rows."""
         return self._write(from_rows(iterator))
 
 
@@ -132,7 +129,6 @@ if _ARROW:
 
     class _ArrowWriter(_BatchWriter, datasource.DataSourceStreamArrowWriter):
         def write(self, iterator: Iterator[Any]) -> Any:
-            """Write one partition's rows."""
             return self._write(iterator)
 
 

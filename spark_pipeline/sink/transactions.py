@@ -130,7 +130,11 @@ class Transactions:
 
     def abort(self, transactions: Collection[SinkTransaction]) -> None:
         """Abort transactions of a batch with a decision to abort; ended transactions are no error."""
-        self._abort([_ending(transaction, commit=False) for transaction in transactions])
+        if not transactions:
+            return
+        for name, ended in self._end(transactions, commit=False).items():
+            if (ended.code and ended.code not in GONE) or ended.code is None:
+                log.warning("%s may stay open until its timeout: %s", name, ended.word)
 
     def fence_leftovers(
         self, stem: str, which: Callable[[names.Parts], bool], is_newest: Callable[[], bool]
@@ -193,16 +197,17 @@ class Transactions:
                 return list(listing.entries)
             outage.wait(unseen)
 
-    def _end(self, transactions: Sequence[SinkTransaction], *, commit: bool) -> Mapping[str, Ended]:
-        endings = [_ending(transaction, commit=commit) for transaction in transactions]
+    def _end(self, transactions: Collection[SinkTransaction], *, commit: bool) -> Mapping[str, Ended]:
+        endings = [
+            Ending(
+                transaction.transactional_id,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                commit=commit,
+            )
+            for transaction in transactions
+        ]
         return self._admin.end_transactions(endings, timeout_s=self._patience_s)
-
-    def _abort(self, endings: Sequence[Ending]) -> None:
-        if not endings:
-            return
-        for name, ended in self._admin.end_transactions(endings, timeout_s=self._patience_s).items():
-            if (ended.code and ended.code not in GONE) or ended.code is None:
-                log.warning("%s may stay open until its timeout: %s", name, ended.word)
 
     def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> MissingTransactions:
         """Return the uncommitted transactions, by coordinators' descriptions or by the answers."""
@@ -252,12 +257,6 @@ def _is_committed(wanted: SinkTransaction, described: Described) -> bool:
     epochs = (wanted.producer_epoch, wanted.producer_epoch + 1)
     same = described.producer_id == wanted.producer_id and described.producer_epoch in epochs
     return same and described.state in _COMMITTED
-
-
-def _ending(transaction: SinkTransaction, *, commit: bool) -> Ending:
-    return Ending(
-        transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, commit=commit
-    )
 
 
 def _refuse_unanswered(answers: Mapping[str, Ended]) -> None:

@@ -18,7 +18,7 @@ from fenceline.audit.manifest import PARTITIONS, AuditManifest, AuditVerdict, Ob
 from fenceline.decode.ledger import FOLDER, transaction_to_json
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits import AuditError
 from spark_pipeline.sink import ExactlyOnceKafkaSink
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import open_ledger

@@ -24,7 +24,7 @@ from fenceline.audit.manifest import (
     ObstacleKind,
 )
 from sandbox.kafka import Broker
-from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits import AuditError
 from tests.brokers import create_topics
 from tests.spark.audits import Audited, delete_records, delete_topic, kinds
 from tests.waiting import wait_for

@@ -31,8 +31,8 @@ from fenceline.audit.manifest import (
     ObstacleKind,
 )
 from sandbox.kafka import Broker
+from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.cluster import TopicEnds, read_topics
-from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.tables import parse_table
 from tests.spark.audits import delete_records, kinds
 from tests.spark.queries import settings

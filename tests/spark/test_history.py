@@ -30,7 +30,7 @@ from fenceline.history.reports import (
 )
 from sandbox.kafka import Broker
 from spark_pipeline import history
-from spark_pipeline.reports import merge, visibility
+from spark_pipeline.reports import batches
 from spark_pipeline.reports.store import HistoryError
 from tests.brokers import create_topics, java
 from tests.java.clients import JavaAdmin
@@ -91,12 +91,12 @@ def check(spark: SparkSession, job: Job, records: Sequence[RawRecord]) -> int:
     expected, undecoded = replay(read)
     assert last.undecoded == undecoded
     parts = job.output / folder_of(CLUSTER) / "parts"
-    found = merge.read_rows(spark, str(parts), [part.name for part in last.parts])
-    rows = [row.asDict() for row in merge.resolve_rows(found, TRANSITIONS).collect()]
+    found = batches.read_rows(spark, str(parts), [part.name for part in last.parts])
+    rows = [row.asDict() for row in batches.resolve_rows(found, TRANSITIONS).collect()]
     assert {(row["partition"], row["offset"]): transition_of(row) for row in rows} == expected
     assert len(rows) == len(expected)
     for table in IDS, APPLICATIONS:
-        told = dict(map(_sum, merge.resolve_rows(found, table).collect()))
+        told = dict(map(_sum, batches.resolve_rows(found, table).collect()))
         assert {where: each for where, each in told.items() if any(each.values())} == sums(
             expected, by_id=table == IDS
         )
@@ -139,7 +139,7 @@ def topic(kafka_42: Broker) -> str:
 
 @pytest.fixture(autouse=True)
 def merges_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "FAN", 3)
+    monkeypatch.setattr(batches, "FAN", 3)
 
 
 @pytest.fixture
@@ -213,15 +213,15 @@ def test_spark_without_the_internal_topic_is_refused(
     producer.init_transactions(60)
     session = spark.newSession()
     kafka = {"bootstrap.servers": kafka_42.bootstrap}
-    session.conf.set(visibility.OLD_OFFSET_READER, "false")
+    session.conf.set(history.OLD_OFFSET_READER, "false")
     with pytest.raises(HistoryError, match=r"Spark sees no record in __transaction_state .* \(now false\)"):
-        visibility.has_records(session, kafka, history.TOPIC)
-    session.conf.set(visibility.OLD_OFFSET_READER, "true")
-    assert visibility.has_records(session, kafka, history.TOPIC)
+        history.has_records(session, kafka, history.TOPIC)
+    session.conf.set(history.OLD_OFFSET_READER, "true")
+    assert history.has_records(session, kafka, history.TOPIC)
     # What it would be without the look: a run that ends well and has read nothing.
     job = Job(tmp_path, kafka_42.bootstrap)
-    monkeypatch.setitem(history._SETTINGS, visibility.OLD_OFFSET_READER, "false")
-    monkeypatch.setattr(visibility, "has_records", lambda *_: True)
+    monkeypatch.setitem(history._SETTINGS, history.OLD_OFFSET_READER, "false")
+    monkeypatch.setattr(history, "has_records", lambda *_: True)
     with pytest.raises(HistoryError, match="nothing was read although __transaction_state has records"):
         job.run(spark)
 

@@ -32,7 +32,7 @@ from fenceline.history.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANG
 from fenceline.kafka.fold import transition_ring
 from fenceline.owners import Owner
 from fenceline.series.histograms import bucket_of
-from spark_pipeline.arguments import named_application
+from spark_pipeline.job import named_application
 from spark_pipeline.reports import columns, task
 from spark_pipeline.reports.task import OutOfOrder, Start
 from tests.kafka.topic_records import RawRecord

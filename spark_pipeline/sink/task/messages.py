@@ -47,8 +47,6 @@ _EMPTY = ctypes.create_string_buffer(1)
 
 
 class RowRefused(Exception):
-    """A row that the producer refuses."""
-
     def __init__(self, error: ProducerError, partition: int = ANY_PARTITION) -> None:
         super().__init__(str(error))
         self.error, self.partition = error, partition
@@ -106,7 +104,6 @@ class Messages:
         self._array["key"], self._array["key_len"] = key.pointers, key.sizes
 
     def produce(self, producer: TransactionalProducer, topic: int, start: int) -> int:
-        """Queue rows from number `start` on."""
         left = self._array[start:]
         taken = producer.produce_batch(topic, left.ctypes.data, len(left))
         if taken < len(left):
@@ -148,7 +145,6 @@ class Fields:
         self._array["value_size"][places] = headers.values.sizes
 
     def produce(self, producer: TransactionalProducer, topic: int, start: int) -> int:
-        """Queue rows from number `start` on."""
         self._fill(_RKT, pointer=topic)
         first = self._array.ctypes.data
         addresses = (first + self._starts[start:] * _FIELD.itemsize).tolist()

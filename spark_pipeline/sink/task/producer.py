@@ -269,7 +269,6 @@ def _refresh(tokens: Callable[[str], tuple[str, float, str, Mapping[str, str]]])
 
 
 def error_of(code: int) -> ProducerError:
-    """Return the error of a code."""
     return ProducerError(code, _err2str(code).decode())
 
 

@@ -17,7 +17,7 @@ from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
-from spark_pipeline.sink.stores.storage import LocalStorage
+from spark_pipeline.sink.storage import LocalStorage
 from spark_pipeline.sink.task.writer import Task, TaskPlan, admin_for, write_transaction
 from tests.spark.topic_records import read_messages
 

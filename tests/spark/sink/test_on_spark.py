@@ -4,7 +4,7 @@ HDFS, that a stop amid a batch leaves nothing open, and that the adapters refuse
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
 from sandbox.kafka import Broker
-from spark_pipeline.digests import digest_of, sum_digests
+from spark_pipeline.digests import with_digests
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
 from spark_pipeline.sink.columns import from_rows
+from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import open_ledger
-from spark_pipeline.sink.stores.hadoop import open_from_spark
 from tests.brokers import create_topics
 from tests.spark.kills.driver_run import open_transactions
 from tests.spark.queries import DEADLINE_S, ran_to
@@ -291,6 +292,19 @@ def ledger_transactions(place: Place) -> list[SinkTransaction]:
     decisions = open_ledger(str(place.checkpoint)).read_state().decisions
     prepared = [each for each in decisions if each.decided is Decided.PREPARED]
     return [each for decision in prepared for each in decision.transactions]
+
+
+def sum_digests(digests: Iterable[str]) -> str:
+    halves = zip(*((int(digest[:16], 16), int(digest[16:], 16)) for digest in digests), strict=True)
+    return "".join(f"{sum(half) % 2**64:016x}" for half in halves)
+
+
+def digest_of(rows: DataFrame) -> str:
+    """Return the digest of records that were read back, summed by Spark."""
+    hashed = with_digests(rows)
+    # As decimals: sums of BIGINT fail where they overflow (ANSI mode).
+    sums = [f.sum(f.col(name).cast("decimal(20,0)")) for name in hashed.columns[-2:]]
+    return "".join(f"{int(total or 0) % 2**64:016x}" for total in hashed.select(*sums).first() or ())
 
 
 @pytest.mark.matrix

@@ -16,11 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandbox.ports import free_port
+from spark_pipeline.sink.check_store import check_store
 from spark_pipeline.sink.check_store import main as check_store_command
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.stores.conformance import check_store
-from spark_pipeline.sink.stores.hadoop import HadoopStorage, open_from_spark
-from spark_pipeline.sink.stores.storage import (
+from spark_pipeline.sink.hadoop import HadoopStorage, open_from_spark
+from spark_pipeline.sink.storage import (
     FsspecStorage,
     LocalStorage,
     Storage,
@@ -87,7 +87,7 @@ def test_of_many_threads_that_create_one_file_one_succeeds(folder: Storage) -> N
 
 def test_of_many_processes_that_create_one_file_one_succeeds(tmp_path: Path) -> None:
     program = (
-        "import sys; from spark_pipeline.sink.stores.storage import LocalStorage; sys.stdin.read();"
+        "import sys; from spark_pipeline.sink.storage import LocalStorage; sys.stdin.read();"
         "print(LocalStorage(sys.argv[1]).create('decision', b'x'))"
     )
     racers = [

@@ -45,7 +45,7 @@ class Storage(Protocol):
         """Return a folder of it, which is made when the first file is created in it."""
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """A folder of this machine, local or mounted."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -53,18 +53,15 @@ class LocalStorage:
 
     @property
     def path(self) -> str:
-        """The folder, as people write it."""
         return str(self._folder)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, None when there is no such file."""
         try:
             return (self._folder / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a new file, whole and durable, or return False because it is there already."""
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f"{HIDDEN}{name}.{uuid.uuid4().hex}.tmp"
         try:
@@ -79,22 +76,19 @@ class LocalStorage:
         return True
 
     def file_names(self) -> list[str]:
-        """Return the names of the files in it; none when there is no such folder."""
         try:
             return [name for name in os.listdir(self._folder) if not name.startswith(HIDDEN)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, name: str) -> None:
-        """Remove a file; nothing happens when there is none."""
         (self._folder / name).unlink(missing_ok=True)
 
     def subfolder(self, folder: str) -> LocalStorage:
-        """Return a folder of it, which is made when the first file is created in it."""
         return LocalStorage(self._folder / folder)
 
 
-class FsspecStorage:
+class FsspecStorage(Storage):
     """A folder of any store of fsspec."""
 
     def __init__(self, filesystem: Any, folder: str, shown: str) -> None:
@@ -102,11 +96,9 @@ class FsspecStorage:
 
     @property
     def path(self) -> str:
-        """The folder, as people write it."""
         return self._shown
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, None when there is no such file."""
         try:
             content: bytes = self._filesystem.cat_file(f"{self._folder}/{name}")
         except FileNotFoundError:
@@ -114,7 +106,6 @@ class FsspecStorage:
         return content
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a new file, whole and durable, or return False because it is there already."""
         try:
             self._filesystem.pipe_file(f"{self._folder}/{name}", data, mode="create")
         except FileExistsError:
@@ -122,7 +113,6 @@ class FsspecStorage:
         return True
 
     def file_names(self) -> list[str]:
-        """Return the names of the files in it; none when there is no such folder."""
         # Another driver may write there: ignore this process's cached listing.
         self._filesystem.invalidate_cache(self._folder)
         try:
@@ -133,12 +123,10 @@ class FsspecStorage:
         return [name for name in names if not name.startswith(HIDDEN)]
 
     def remove(self, name: str) -> None:
-        """Remove a file; nothing happens when there is none."""
         with suppress(FileNotFoundError):
             self._filesystem.rm_file(f"{self._folder}/{name}")
 
     def subfolder(self, folder: str) -> FsspecStorage:
-        """Return a folder of it, which is made when the first file is created in it."""
         return FsspecStorage(self._filesystem, f"{self._folder}/{folder}", f"{self._shown}/{folder}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.stores.storage import HIDDEN, LocalStorage, Storage, open_storage
+from spark_pipeline.sink.storage import HIDDEN, LocalStorage, Storage, open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NAME_NODES = ("hdfs", "webhdfs", "swebhdfs")
 
 
-class HadoopStorage:
+class HadoopStorage(Storage):
     """A folder of HDFS: writes a temporary file and renames it, and never overwrites."""
 
     def __init__(self, jvm: Any, gateway: Any, context: Any, folder: str) -> None:
@@ -31,11 +31,9 @@ class HadoopStorage:
 
     @property
     def path(self) -> str:
-        """The folder, as people write it."""
         return self._folder
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, None when there is no such file."""
         try:
             stream = self._context.open(self._at(name))
         except Py4JJavaError as error:
@@ -46,7 +44,6 @@ class HadoopStorage:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a new file, whole and durable, or return False because it is there already."""
         temporary = self._at(f"{HIDDEN}{name}.{uuid.uuid4().hex}.tmp")
         try:
             self._make_folder()
@@ -62,7 +59,6 @@ class HadoopStorage:
         return True
 
     def file_names(self) -> list[str]:
-        """Return the names of the files in it; none when there is no such folder."""
         try:
             statuses = self._context.util().listStatus(self._hadoop.Path(self._folder))
         except Py4JJavaError as error:
@@ -73,7 +69,6 @@ class HadoopStorage:
         return [name for name in names if not name.startswith(HIDDEN)]
 
     def remove(self, name: str) -> None:
-        """Remove a file; nothing happens when there is none."""
         try:
             self._context.delete(self._at(name), False)
         except Py4JJavaError as error:
@@ -81,7 +76,6 @@ class HadoopStorage:
                 raise _as_os_error(error) from error
 
     def subfolder(self, folder: str) -> HadoopStorage:
-        """Return a folder of it, which is made when the first file is created in it."""
         return HadoopStorage(self._jvm, self._gateway, self._context, f"{self._folder}/{folder}")
 
     def _at(self, name: str) -> Any:

@@ -1,1 +1,0 @@
-"""Stores of checkpoints and their ledgers: local folders, fsspec's stores, HDFS."""
