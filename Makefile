@@ -21,7 +21,7 @@ up: venv-up ## start a whole deployment and print its URL and a sign-in; Ctrl-C 
 	@exec $(PYTHON_BIN) -m sandbox.up
 
 url: venv-up ## print the URL and the sign-in of the running stack again
-	@exec $(PYTHON_BIN) -m sandbox.stack.address
+	@exec $(PYTHON_BIN) -m sandbox.stack
 
 # Brokers and browsers make tests wait: four workers, each with brokers of its own, fill two cores.
 # With DATABASE_URL=postgres://… all of it runs on that server, in databases that are made for it and dropped.

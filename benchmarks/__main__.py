@@ -4,39 +4,18 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import (
-    audit,
-    cold,
-    fold,
-    intake,
-    latency,
-    listener,
-    pages,
-    sink,
-    start,
-)
+from benchmarks import audit, cold, fold, intake, latency, listener, pages, sink, start
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-#: Name -> a function that returns figures by name; its docstring describes the measurement.
-BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
-    "latency": latency.run,
-    "start": start.run,
-    "fold": fold.run,
-    "cold": cold.run,
-    "audit": audit.run,
-    "intake": intake.run,
-    "listener": listener.run,
-    "pages": pages.run,
-    "sink": sink.run,
-}
+#: Modules whose `run` returns figures by name; its docstring describes the measurement.
+_MODULES = (latency, start, fold, cold, audit, intake, listener, pages, sink)
+BENCHMARKS = {module.__name__.rpartition(".")[2]: module.run for module in _MODULES}
 
 
 def main(names: list[str]) -> int:
-    """Run the named benchmarks, all of them by default."""
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(f"bench: no benchmark {unknown[0]}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)

@@ -6,7 +6,6 @@ next release.
 
 import gc
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from statistics import median
 
@@ -15,6 +14,7 @@ from collectors.kafka.compression import decompress
 from fenceline.decode.log_parts import LogPart, read_parts, whole_batches
 from fenceline.decode.record_table import RecordTable
 from fenceline.facts import RawRecord
+from fenceline.grouping import grouped
 from fenceline.kafka.fold.aggregate import fold_records
 from fenceline.kafka.fold.columnar import fold_table
 from fenceline.kafka.fold.folded import Folded
@@ -96,10 +96,7 @@ def _columns(parts: list[LogPart]) -> tuple[float, float]:
 def _singly(log: _Log) -> float:
     partitions = []
     for number, records in log.items():
-        keys: defaultdict[bytes, list[RawRecord]] = defaultdict(list)
-        for key, raw in records:
-            keys[key].append(raw)
-        partitions.append((number, keys))
+        partitions.append((number, grouped(records)))
     folded, began = Folded(), time.thread_time()
     for number, keys in partitions:
         fold_records(folded, number, keys, {}, ())

@@ -5,6 +5,7 @@ tail worker; then the highest rate that it holds; then the same with SHARDS=2. "
 positions were never more than 2 s of records behind the ends of the log.
 """
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -12,12 +13,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import seeding
-from benchmarks.processes import Usage, process_usage
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests.deployment import Stack
@@ -27,6 +29,9 @@ IDS, RATE, SECONDS, HELD_S = 100_000, 40_000, 60.0, 2.0
 #: The rates to try for the maximum, and the seconds of each try.
 STEPS, STEP_S = (50_000, 60_000, 70_000, 80_000, 90_000, 100_000, 120_000), 20.0
 _READ = "SELECT sum(next_offset) FROM dashboard_position WHERE topic = '__transaction_state'"
+_consumers: dict[str, Consumer] = {}
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def run() -> dict[str, object]:
@@ -103,9 +108,6 @@ def records_behind(stack: Stack, broker: Broker) -> int:
     return ends - _positions(stack.data / "fenceline.db")
 
 
-_consumers: dict[str, Consumer] = {}
-
-
 def _ends(bootstrap: str) -> int:
     if bootstrap not in _consumers:
         _consumers[bootstrap] = Consumer(
@@ -122,3 +124,29 @@ def _positions(path: Path) -> int:
         return int(found or 0)
     finally:
         connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Seconds of processor time and MB written since the process began, and resident MB now."""
+
+    cpu_s: float
+    rss_mb: float
+    written_mb: float
+
+    def since(self, before: Self, seconds: float) -> str:
+        """Return the usage per second since an earlier one, as text."""
+        cpu = (self.cpu_s - before.cpu_s) / seconds
+        written = (self.written_mb - before.written_mb) / seconds
+        return f"{cpu:.0%} of a core, {written:.0f} MB/s written, {self.rss_mb:.0f} MB resident"
+
+
+def process_usage(pid: int) -> Usage:
+    """Return the usage of a running process. Raises OSError if it has ended."""
+    proc = Path("/proc") / str(pid)
+    fields = (proc / "stat").read_text().rpartition(") ")[2].split()
+    written = next(
+        int(line.split()[1]) for line in (proc / "io").read_text().splitlines() if line.startswith("write_b")
+    )
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
+    return Usage(cpu_s, int(fields[21]) * _PAGE / 1e6, written / 1e6)

@@ -94,8 +94,6 @@ def _batches(folder: Path) -> dict[str, object]:
 
 
 class _Empty(StreamingQueryListener):
-    """A listener that does nothing."""
-
     def onQueryStarted(self, event: Any) -> None:
         pass
 

@@ -30,7 +30,6 @@ def main(bootstrap: str, ids: int, rate: float, seconds: float) -> None:
 
 
 def make_producer(bootstrap: str, name: str) -> Producer:
-    """Return an initialised transactional producer."""
     settings = {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, "log_level": 0}
     producer = Producer(settings)
     producer.init_transactions(60)

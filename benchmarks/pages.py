@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from benchmarks import intake, seeding
-from benchmarks.processes import process_usage
+from benchmarks.intake import process_usage
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests.deployment import PASSWORD, Stack
@@ -124,7 +124,6 @@ class _Load:
             self._lag = max(self._lag, intake.records_behind(self._stack, self._broker) / self._rate)
 
     def stop_load(self) -> dict[str, object]:
-        """Stop, and return the measurements."""
         self._stop.set()
         self._watch.join()
         self._seeder.terminate()

@@ -1,4 +1,4 @@
-// Notes bells, requests, and each change of a probe's row with the browser's clock (benchmarks/hops.py).
+// Notes bells, requests, and each change of a probe's row with the browser's clock (benchmarks/latency.py).
 "use strict";
 {
   const trace = window.trace = {bells: [], requests: [], rows: []};

@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 from sandbox.java import Progress
 from sandbox.kafka import VERSIONS, Broker, live_brokers
 from sandbox.ports import free_port
-from sandbox.prepared.storage_format import new_id
+from sandbox.prepared import new_id
 
 SIZE = 3
 #: Kafka's recommendation for three nodes, with little memory per node.
@@ -83,7 +83,6 @@ class KafkaCluster:
 
     @property
     def version(self) -> str:
-        """The version that all nodes run."""
         return self.brokers[0].version
 
     def node(self, node_id: int) -> Broker:

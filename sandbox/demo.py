@@ -83,7 +83,6 @@ class Demo:
         self.stop = threading.Event()
 
     def run(self) -> None:
-        """Run until stopped."""
         topics.ensure_topics(self.bootstrap)
         bodies = [("billing", self._bill), ("invoicing", self._invoice), ("demo-refunds", self._get_stuck)]
         bodies += [

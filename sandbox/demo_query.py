@@ -4,16 +4,18 @@ orders_enrich       reads committed orders, parses and enriches them, and writes
 once through the sink of spark_pipeline orders_per_minute   with OUTPUTS: counts orders by country and minute,
 each order once, into its own topic
 
-Both report every batch to Fenceline. With OUTPUTS the audit and the history run here as well (`demo_jobs`).
+Both report every batch to Fenceline. With OUTPUTS the jobs of `audit.py` and `history.py` of `spark_pipeline`
+run here as well, one after the other: `[audit]` and `[history]` of fenceline.toml name their output folder.
 """
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -23,14 +25,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from sandbox import topics
-from sandbox.demo_jobs import DemoJobs
 from sandbox.scenes import driver_crash
 from spark_listener import FencelineListener
+from spark_pipeline import audit, history
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
 
 NAME, COUNTS = "orders_enrich", "orders_per_minute"
 ORDER = "order STRING, item STRING, quantity INT, price LONG, country STRING"
@@ -43,6 +46,10 @@ LAST_BATCH_S = 5.0
 LOGGING = Path(__file__).with_name("log4j2.properties")
 #: Maximum orders per batch: a start after a long pause must not read an hour's orders at once.
 MOST_OFFSETS = 5000
+CLUSTER = "sandbox"
+#: Seconds between two audits. The history runs with the first audit and then with every sixth.
+AUDIT_EVERY_S = 20.0
+HISTORY_ONE_IN = 6
 
 
 def make_session(folder: Path, jars: str) -> SparkSession:
@@ -180,6 +187,64 @@ def start_all(
         checkpoints = folder / "checkpoints"
         DemoJobs(spark, bootstrap, checkpoints / NAME, outputs, stop).start()
     return queries
+
+
+class DemoJobs:
+    """Runs the jobs in a thread until `stop` is set: `checkpoint` is audited."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        checkpoint: Path,
+        outputs: Path,
+        stop: threading.Event,
+    ) -> None:
+        # A separate session: the history job changes settings that the demo's queries must not have.
+        self._spark, self._stop = spark.newSession(), stop
+        self._bootstrap, self._outputs = bootstrap, outputs
+        self._checkpoint = checkpoint
+
+    def start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="jobs", daemon=True)
+        thread.start()
+        return thread
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stop.wait(AUDIT_EVERY_S):
+                return
+            self._try("audit", self._audit)
+            if number % HISTORY_ONE_IN == 0:
+                self._try("history", self._history)
+
+    def _try(self, name: str, job: Callable[[], str]) -> None:
+        try:
+            print(f"demo: {name}: {job()}", flush=True)
+        except Exception as error:
+            # The job runs again: its unpublished output does not count.
+            if not self._stop.is_set():
+                print(f"demo: {name} failed: {str(error).splitlines()[0]}", flush=True)
+
+    def _audit(self) -> str:
+        arguments = [
+            *self._common(),
+            "--pipeline",
+            self._checkpoint.name,
+            "--checkpoint",
+            str(self._checkpoint),
+        ]
+        return audit.run_audit(self._spark, audit.argument_parser().parse_args(arguments))
+
+    def _history(self) -> str:
+        arguments = [*self._common(), "--checkpoint", str(self._outputs / "history-checkpoint")]
+        return history.run_history(self._spark, history.argument_parser().parse_args(arguments))
+
+    def _common(self) -> list[str]:
+        return [
+            "--bootstrap-servers", self._bootstrap, "--cluster", CLUSTER,
+            "--kafka", "client.id=demo-jobs", "--output", str(self._outputs),
+        ]  # fmt: skip
 
 
 def main(bootstrap: str, folder: Path, jars: str, outputs: Path | None = None) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 from sandbox.ports import free_port, require_free
 
 #: Minimum free space: for Kafka's first segments, logs and the database. The jars are elsewhere.

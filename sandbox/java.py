@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 from sandbox.jar_sets import EVERYDAY_KAFKA, SETS
 
 if TYPE_CHECKING:
@@ -77,14 +77,13 @@ class Jar:
 
     @property
     def filename(self) -> str:
-        """The jar's own name."""
         _, artifact, version, *classifier = self.coordinate.split(":")
         return f"{'-'.join([artifact, version, *classifier])}.jar"
 
 
 def everyday_sets() -> list[str]:
     """Return the sets of `make up` and of nearly all tests."""
-    return [*(f"kafka-{version}" for version in EVERYDAY_KAFKA), "spark-connector", "redis"]
+    return [*(f"kafka-{version}" for version in EVERYDAY_KAFKA), "spark-connector"]
 
 
 def find_java(shims: Path) -> Java:
@@ -157,7 +156,6 @@ def _shim(folder: Path, home: Path) -> Path:
 
 
 def locked_jars(set_name: str, lock_file: Path = LOCK_FILE) -> list[Jar]:
-    """Return the jars of one set from the lock file."""
     try:
         rows = tomllib.loads(lock_file.read_text())[set_name]["jars"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:

@@ -25,12 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from sandbox import clients
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, clients, prepared
 from sandbox.jar_sets import EVERYDAY_KAFKA, MATRIX_KAFKA
 from sandbox.java import Java, Progress, cache_folder, classpath, fetch_jars, find_java
 from sandbox.ports import HOST, free_port, require_free
-from sandbox.prepared import class_archive, storage_format
 
 #: The versions in the lock file.
 VERSIONS = EVERYDAY_KAFKA + MATRIX_KAFKA
@@ -235,9 +233,7 @@ class Broker:
 
     def _class_archive(self, java: Java) -> list[str]:
         name = f"kafka-{self.version}"
-        return class_archive.archive_options(
-            name, cache_folder(), java, self._jars, self._train, self.progress
-        )
+        return prepared.archive_options(name, cache_folder(), java, self._jars, self._train, self.progress)
 
     def _train(self, folder: Path, options: Sequence[str]) -> None:
         """Start and stop a broker of this version, so that its JVM loads the classes of brokers."""
@@ -250,16 +246,16 @@ class Broker:
 
     def _format(self) -> None:
         """Format new storage: by Kafka's tool for the first broker of a version, else by a copy."""
-        if storage_format.is_formatted(self._data):
+        if prepared.is_formatted(self._data):
             return
         template = cache_folder() / f"kafka-{self.version}.checkpoint"
-        cluster_id = self.cluster_id or storage_format.new_id()
+        cluster_id = self.cluster_id or prepared.new_id()
         try:
-            storage_format.copy_format(template, self._data, cluster_id, self.node_id)
+            prepared.copy_format(template, self._data, cluster_id, self.node_id)
         except FileNotFoundError:
             self.format_with_tool(cluster_id)
             with suppress(OSError):
-                storage_format.keep_format(self._data, template)
+                prepared.keep_format(self._data, template)
         except OSError as error:
             raise SandboxError(f"cannot format {self._data}: {error.strerror}") from None
 
@@ -337,11 +333,6 @@ def _sasl_settings(sasl: Sasl) -> dict[str, str]:
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": f"{module} required {users};",
     }
-
-
-def is_ready(bootstrap: str) -> bool:
-    """Whether a broker answers a metadata request within two seconds and knows its controller."""
-    return bool(live_brokers(bootstrap))
 
 
 def live_brokers(bootstrap: str) -> frozenset[int]:

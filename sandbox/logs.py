@@ -48,7 +48,6 @@ class PartLog:
                 self.write(_ESCAPES.sub("", line.decode(errors="replace")).rstrip())
 
     def write(self, line: str) -> None:
-        """Write one line."""
         self.tail.append(line)
         if self._awaited and self._awaited in line:
             self.seen.set()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 
 ROOT = Path(__file__).resolve().parent.parent
 _SERVERS = re.compile(r"[^\s,:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
@@ -47,12 +47,10 @@ class StackOptions:
 
     @property
     def has_own_kafka(self) -> bool:
-        """Whether this stack has its own Kafka."""
         return not self.bootstrap and not self.config
 
     @property
     def has_demo(self) -> bool:
-        """Whether the demo runs in this stack."""
         return self.has_own_kafka and self.demo is not DemoSize.NONE
 
     @property

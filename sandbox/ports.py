@@ -1,9 +1,9 @@
-"""Ports on the loopback address: free ones, taken ones, and ones that answer."""
+"""Ports on the loopback address: free ones and taken ones."""
 
 import random
 import socket
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 
 HOST = "127.0.0.1"
 
@@ -46,10 +46,3 @@ def _listen(port: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((HOST, port))
-
-
-def port_answers(port: int) -> bool:
-    """Whether something accepts connections on the port."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((HOST, port)) == 0

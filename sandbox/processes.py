@@ -48,7 +48,6 @@ def _carries(process: psutil.Process, marker: str) -> bool:
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each living process."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

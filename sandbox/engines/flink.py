@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from sandbox import wait_until
 from sandbox.engines.gateway import start_jvm
 from sandbox.java import fetch_jars, find_java
-from sandbox.waiting import wait_until
 
 #: Java packages that Flink opens by reflection.
 _OPENED = (
@@ -98,11 +98,9 @@ class FlinkProcess:
         return int(self._process.pid)
 
     def pause(self) -> None:
-        """Pause its process."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume a paused process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:

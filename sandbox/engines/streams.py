@@ -10,10 +10,9 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
+from sandbox import SandboxError, wait_until
 from sandbox.engines.gateway import java_gateway
-from sandbox.errors import SandboxError
 from sandbox.java import fetch_jars, find_java
-from sandbox.waiting import wait_until
 
 STRING = "org.apache.kafka.common.serialization.Serdes$StringSerde"
 _CLIENT = re.compile(r"-([0-9a-f-]{36})-StreamThread-\d+")
@@ -73,7 +72,6 @@ class StreamsInstance:
         os.kill(self._pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let the process go on."""
         os.kill(self._pid, signal.SIGCONT)
 
 

@@ -8,12 +8,10 @@ before it starts new ones (KIP-618), which ends the transaction.
 import shutil
 import time
 
-from sandbox import topics
+from sandbox import topics, wait_until
 from sandbox.engines.connect import ConnectWorker, connect_worker
-from sandbox.engines.steady_input import steady_input
-from sandbox.scenes.scene_context import Report, Stage, announce_jars
+from sandbox.scenes.scene_context import Report, Stage, announce_jars, steady_input
 from sandbox.scenes.wire import has_open_transaction
-from sandbox.waiting import wait_until
 
 GROUP, CONNECTOR, TOPIC = "demo-connect", "mirror", "demo-connect-in"
 TASKS_BEFORE, TASKS_AFTER = 3, 1

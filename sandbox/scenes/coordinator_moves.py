@@ -12,10 +12,9 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
 from fenceline.kafka.coordinator import partition_for
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, wait_until
 from sandbox.scenes import wire
 from sandbox.scenes.scene_context import Report, Stage, make_producer, open_transaction, require_brokers
-from sandbox.waiting import wait_until
 
 STATE_TOPIC = "__transaction_state"
 IDS = tuple(f"demo-coordinator-{number}" for number in range(8))

@@ -11,12 +11,10 @@ import signal
 import time
 from pathlib import Path
 
-from sandbox import processes
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, processes, wait_until
 from sandbox.folder import write_private
 from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.scene_context import Report, Stage
-from sandbox.waiting import wait_until
 
 #: Seconds until the driver restarts.
 AWAY_S = 20
@@ -69,7 +67,6 @@ def away_s(folder: Path) -> float:
 
 
 def come_back(folder: Path) -> None:
-    """Forget the death of a driver."""
     _died(folder).unlink(missing_ok=True)
 
 

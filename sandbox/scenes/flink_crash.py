@@ -10,12 +10,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox import topics
+from sandbox import SandboxError, topics
 from sandbox.engines.flink import FlinkProcess, checkpoint_number
-from sandbox.engines.steady_input import steady_input
-from sandbox.errors import SandboxError
 from sandbox.scenes import wire
-from sandbox.scenes.scene_context import Report, Stage, announce_jars, flink_checkpoints
+from sandbox.scenes.scene_context import Report, Stage, announce_jars, flink_checkpoints, steady_input
 
 FLINK = "2.1"
 SOURCE, TARGET, PREFIX = "demo-flink-in", "demo-flink-out", "demo-flink"

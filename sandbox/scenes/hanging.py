@@ -18,11 +18,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     ResourceType,
 )
 
-from sandbox import clients, topics
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, clients, topics, wait_until
 from sandbox.scenes import wire
 from sandbox.scenes.scene_context import Report, Stage, record_value
-from sandbox.waiting import wait_until
 
 TOPIC, PARTITION = "demo-hanging", 0
 RECORDS = 3

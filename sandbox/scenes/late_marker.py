@@ -13,12 +13,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sandbox import clients, topics
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, clients, topics, wait_until
 from sandbox.scenes import wire
 from sandbox.scenes.paused import pause_process
 from sandbox.scenes.scene_context import Report, Stage, make_producer, require_brokers, write_record
-from sandbox.waiting import wait_until
 
 TOPIC = TRANSACTIONAL_ID = "demo-late-marker"
 BROKERS = 3

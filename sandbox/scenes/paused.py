@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 from sandbox.options import ROOT
 
 _STOPPED = b"stopped\n"

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 from sandbox.folder import write_private
 from sandbox.options import DemoSize
 from sandbox.scenes.catalogue import SCENES

@@ -5,12 +5,10 @@ from contextlib import closing
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sandbox import clients, topics
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, clients, topics, wait_until
 from sandbox.scenes import wire
 from sandbox.scenes.hanging import find_leader
 from sandbox.scenes.scene_context import Report, Stage, make_producer, record_value
-from sandbox.waiting import wait_until
 
 LOST_ACK = "demo-lost-ack"
 #: OUT_OF_ORDER_SEQUENCE_NUMBER.

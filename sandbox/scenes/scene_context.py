@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox import clients
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, clients
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
+
 Report = Callable[[str], None]
 #: The brokers' part names in `make up`: a single one, or by node id.
 _BROKER = re.compile(r"kafka(?:-(\d+))?")
+ANY_PARTITION = -1
+_VALUE = b'{"demo": true}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +115,29 @@ def write_record(made: Producer, topic: str, partition: int, text: str) -> int:
 
 
 def record_value(text: str) -> bytes:
-    """Return the value of a scene's records."""
     return json.dumps({"demo": True, "scene": text}).encode()
+
+
+@contextmanager
+def steady_input(bootstrap: str, topic: str, *partitions: int) -> Iterator[None]:
+    """Write records to a topic, or to some of its partitions, while the context is open."""
+    from confluent_kafka import Producer
+
+    stop, producer = threading.Event(), Producer(clients.client_settings(bootstrap, "demo-input"))
+
+    def write() -> None:
+        number = 0
+        while not stop.wait(0.02):
+            partition = partitions[number % len(partitions)] if partitions else ANY_PARTITION
+            producer.produce(topic, key=str(number % 50), value=_VALUE, partition=partition)
+            producer.poll(0)
+            number += 1
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        producer.flush(30)

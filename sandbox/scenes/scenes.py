@@ -5,6 +5,8 @@ producers continue undisturbed. Playing a scene again uses the same ids, which f
 transactions.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
@@ -15,13 +17,16 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pkgutil import resolve_name
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from sandbox import SandboxError as SandboxError
 from sandbox import clients, topics
-from sandbox.errors import SandboxError as SandboxError
 from sandbox.scenes.catalogue import SCENES as SCENES
 from sandbox.scenes.scene_context import Report, Stage, make_producer, open_transaction
 from sandbox.scenes.scene_context import stack_kafka as stack_kafka
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
 
 ABANDONED_TIMEOUT_S = 600
 _TIMEOUT_S = 3
@@ -36,8 +41,6 @@ _PROGRESS_EVERY = 8192
 
 def zombie(stage: Stage, report: Report) -> None:
     """A second instance takes over an id during the first instance's transaction."""
-    from confluent_kafka import KafkaException
-
     name = "demo-zombie"
     first = make_producer(stage.bootstrap, name)
     offset = open_transaction(first, "orders", 0, "zombie, first instance")
@@ -47,12 +50,7 @@ def zombie(stage: Stage, report: Report) -> None:
     open_transaction(second, "orders", 0, "zombie, second instance")
     second.commit_transaction(30)
     report("3. the second instance has committed")
-    try:
-        first.commit_transaction(30)
-    except KafkaException as refused:
-        report(f"4. the first instance tried to commit and was refused: {refused.args[0].name()}")
-    else:
-        raise SandboxError("the first instance could commit, which Kafka should have refused")
+    report(f"4. the first instance tried to commit and was refused: {_refused_commit(first)}")
     report(
         f"Look for: {name} with a new epoch; PrepareAbort, CompleteAbort, Empty, then the second one's commit"
     )
@@ -60,19 +58,14 @@ def zombie(stage: Stage, report: Report) -> None:
 
 def timeout(stage: Stage, report: Report) -> None:
     """A producer takes longer than its own transaction timeout."""
-    from confluent_kafka import KafkaException
-
     name = "demo-timeout"
     slow = make_producer(stage.bootstrap, name, timeout_s=_TIMEOUT_S)
     offset = open_transaction(slow, "orders", 1, "timeout")
     report(f"1. {name} has a transaction open with a timeout of {_TIMEOUT_S} s (orders-1, offset {offset})")
     report("2. it does not commit in time; the coordinator checks every 10 s …")
-    waited = _wait_for_release(stage.bootstrap, "orders", 1, offset)
+    waited = _wait_for_release(stage.bootstrap, offset)
     report(f"3. the coordinator aborted it after {waited:.1f} s, and the last stable offset moved on")
-    try:
-        slow.commit_transaction(30)
-    except KafkaException as refused:
-        report(f"4. its commit was refused: {refused.args[0].name()}, though nobody took over")
+    report(f"4. its commit was refused: {_refused_commit(slow)}, though nobody took over")
     report(f"Look for: {name} in CompleteAbort, aborted by the broker, and no new instance after it")
 
 
@@ -99,8 +92,6 @@ def _abandon(bootstrap: str, name: str) -> None:
 
 def fence(stage: Stage, report: Report) -> None:
     """A third party fences a producer during a transaction, as an administrator's tool would."""
-    from confluent_kafka import KafkaException
-
     from sandbox.scenes import wire
 
     name = "demo-fence"
@@ -112,12 +103,7 @@ def fence(stage: Stage, report: Report) -> None:
     report(
         f"2. another client initialised the id, as Admin.fenceProducers does; epoch {given.epoch} is unused"
     )
-    try:
-        healthy.commit_transaction(30)
-    except KafkaException as refused:
-        report(f"3. its commit was refused: {refused.args[0].name()}, and no other instance continues")
-    else:
-        raise SandboxError("the fenced producer could commit, which Kafka should have refused")
+    report(f"3. its commit was refused: {_refused_commit(healthy)}, and no other instance continues")
     report(
         f"Look for: {name} in Empty with a timeout of {_ADMIN_TIMEOUT_MS // 1000} s, and no transaction after"
     )
@@ -150,23 +136,34 @@ def rotation(stage: Stage, report: Report) -> None:
     report(f"Look for: {name} with one rotation, from epoch {_LAST_EPOCH} to a new producer id")
 
 
+def _refused_commit(producer: Producer) -> str:
+    """Return Kafka's error for a commit. Raises SandboxError if the producer can commit."""
+    from confluent_kafka import KafkaException
+
+    try:
+        producer.commit_transaction(30)
+    except KafkaException as refused:
+        return str(refused.args[0].name())
+    raise SandboxError("the producer could commit, which Kafka should have refused")
+
+
 def _commit_one(bootstrap: str, name: str, text: str) -> None:
     made = make_producer(bootstrap, name)
     open_transaction(made, "orders", 3, text)
     made.commit_transaction(30)
 
 
-def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -> float:
-    """Wait until read_committed consumers may read past an offset; return the elapsed seconds."""
+def _wait_for_release(bootstrap: str, offset: int) -> float:
+    """Wait until read_committed consumers may read past an offset of orders-1; return the elapsed seconds."""
     from confluent_kafka import Consumer, TopicPartition
 
     started = time.monotonic()
     # A read_committed consumer's high watermark is the last stable offset.
     own = {"group.id": "demo-scene", "isolation.level": "read_committed"}
     with closing(Consumer({**clients.client_settings(bootstrap, "scene"), **own})) as reader:
-        while reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1] <= offset:
+        while reader.get_watermark_offsets(TopicPartition("orders", 1), timeout=10)[1] <= offset:
             if time.monotonic() - started > _ABORTED_WITHIN_S:
-                raise SandboxError(f"{topic}-{partition} is held at {offset} after {_ABORTED_WITHIN_S} s")
+                raise SandboxError(f"orders-1 is held at {offset} after {_ABORTED_WITHIN_S} s")
             time.sleep(0.2)
     return time.monotonic() - started
 

@@ -8,13 +8,11 @@ producer is refused.
 import shutil
 from contextlib import ExitStack
 
-from sandbox import topics
-from sandbox.engines.steady_input import steady_input
+from sandbox import topics, wait_until
 from sandbox.engines.streams import StreamsInstance, streams_instance
 from sandbox.scenes.paused import pause_process
-from sandbox.scenes.scene_context import Report, Stage, announce_jars
+from sandbox.scenes.scene_context import Report, Stage, announce_jars, steady_input
 from sandbox.scenes.wire import has_open_transaction
-from sandbox.waiting import wait_until
 
 APPLICATION = "demo-streams"
 SOURCE, TARGET = f"{APPLICATION}-in", f"{APPLICATION}-out"

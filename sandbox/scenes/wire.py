@@ -25,7 +25,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 
 CONCURRENT_TRANSACTIONS = 51
 _NOT_FOUND = 105
@@ -145,7 +145,6 @@ def _repeated(ask: Callable[[], Any], temporary: Collection[int] = _NOT_YET) -> 
 
 
 def has_open_transaction(bootstrap: str, transactional_id: str) -> bool:
-    """Return whether a transactional id is known and has an open transaction."""
     with CoordinatorConnection(bootstrap, transactional_id) as coordinator:
         return coordinator.knows_id() and coordinator.transaction_state() == "Ongoing"
 
@@ -231,7 +230,6 @@ class Connection:
         self._socket.close()
 
     def send_request(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
-        """Send one request and return its answer."""
         return next(self.send_repeatedly(request, answer, version, 1))
 
     def send_repeatedly(

@@ -14,9 +14,9 @@ from typing import Any
 
 from sandbox.engines.connect import connect_worker
 from sandbox.engines.flink import FlinkProcess
-from sandbox.engines.steady_input import steady_input
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
+from sandbox.scenes.scene_context import steady_input
 from tests.brokers import create_topics
 
 FOLDER = Path(__file__).with_name("engines")

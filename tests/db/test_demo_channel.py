@@ -14,7 +14,7 @@ from dashboard.alerts.signing import signature_header
 from dashboard.models import AuditEntry, Channel
 from dashboard.system import access
 from fenceline.alerts.limits import Alerting
-from sandbox.receiver.messages import signature_problem
+from sandbox.receiver.server import signature_problem
 
 pytestmark = pytest.mark.django_db
 

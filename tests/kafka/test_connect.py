@@ -9,8 +9,8 @@ from dashboard.models import Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from fenceline.kafka.producer_identity import Engine
 from sandbox.engines.connect import connect_worker
-from sandbox.engines.steady_input import steady_input
 from sandbox.kafka import Broker
+from sandbox.scenes.scene_context import steady_input
 from tests.brokers import create_topics
 from tests.kafka.collected_groups import CollectedGroups
 from tests.waiting import wait_for

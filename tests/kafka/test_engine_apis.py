@@ -11,9 +11,9 @@ from dashboard.config.engines import EngineEndpoint
 from fenceline.engines.answers import EngineKind
 from sandbox.engines.connect import connect_worker
 from sandbox.engines.flink import FlinkProcess
-from sandbox.engines.steady_input import steady_input
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
+from sandbox.scenes.scene_context import steady_input
 from tests.brokers import create_topics
 from tests.waiting import wait_for
 

@@ -11,8 +11,11 @@ them under a machine load of 30.
 import json
 import os
 import re
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -32,13 +35,29 @@ from sandbox.kafka import Broker
 from tests.brokers import REFUSE_SELF_RECOVERY, create_topics
 from tests.java.clients import JavaAdmin
 from tests.kafka.collected_transactions import collected_transactions
-from tests.kafka.cpu_load import cpu_load
 from tests.kafka.driven import only_cluster, take_lease
 from tests.kafka.random_transactions import ClientCluster
 from tests.kafka.scripted_transactions import NARROW, run_clients
 from tests.kafka.topic_records import raw_records
 from tests.kafka.transition_comparison import Verdict, compare, recognised, table
 from tests.seeds import SEED
+
+#: A process ends by itself after so long, should nobody end it.
+LONGEST_S = 900
+_BUSY = f"import signal; signal.alarm({LONGEST_S})\nwhile True: pass"
+
+
+@contextmanager
+def cpu_load(processes: int) -> Iterator[None]:
+    """Keep so many processes busy meanwhile, for a quarter of an hour at most."""
+    busy = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 

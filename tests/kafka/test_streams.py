@@ -15,9 +15,9 @@ from dashboard.models import Group, Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from fenceline.engines.streams import StreamsStore
 from fenceline.kafka.producer_identity import Engine, StreamsTopic, streams_topic
-from sandbox.engines.steady_input import steady_input
 from sandbox.engines.streams import StreamsInstance, streams_instance
 from sandbox.kafka import Broker
+from sandbox.scenes.scene_context import steady_input
 from tests.brokers import create_topics
 from tests.java.tools import KafkaTool
 from tests.kafka.collected_groups import CollectedGroups

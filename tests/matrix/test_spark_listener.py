@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.prepared import spark_archive
+from sandbox import prepared
 from tests.matrix.spark_versions import PLATFORMS, python_with
 from tests.spark.conftest import environment, settings
 from tests.spark.listener.servers import Dashboard
@@ -23,7 +23,7 @@ def test_queries_are_reported_on_every_platform(platform: tuple[str, str], tmp_p
     around = environment(tmp_path) | {
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
-        spark_archive.VARIABLE: "",
+        prepared.VARIABLE: "",
     }
     with Dashboard(tmp_path) as dashboard:
         dashboard.start()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import prepared
 from sandbox.kafka import Broker
-from sandbox.prepared import spark_archive
 from tests.brokers import create_topics, kafka_42
 from tests.matrix.sink_driver import ROWS
 from tests.matrix.spark_versions import FOR_SINK, PLATFORMS, python_for_arrow, python_with
@@ -36,7 +36,7 @@ def test_each_row_is_written_once_on_every_platform(
     around = environment(tmp_path) | {
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
-        spark_archive.VARIABLE: "",
+        prepared.VARIABLE: "",
     }
     adapters = ["foreach_batch"] if platform[0].startswith("3.") else ["foreach_batch", "data_source"]
     for adapter in adapters:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import prepared
 from sandbox.java import find_java
-from sandbox.prepared import spark_archive
 from tests.spark.conftest import environment
 
 pytestmark = pytest.mark.spark
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 def test_classes_come_from_the_archive(tmp_path: Path) -> None:
     variables = environment(tmp_path)
-    variables[spark_archive.VARIABLE] += " -Xlog:class+load"
+    variables[prepared.VARIABLE] += " -Xlog:class+load"
     submit = Path(sys.executable).with_name("spark-submit")
     done = subprocess.run(
         [submit, "--version"], env=os.environ | variables, capture_output=True, text=True, check=True
@@ -29,9 +29,9 @@ def test_a_failed_training_run_leaves_drivers_without_an_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyspark").mkdir()
-    monkeypatch.setattr(spark_archive, "_home", lambda: tmp_path / "pyspark")
+    monkeypatch.setattr(prepared, "_home", lambda: tmp_path / "pyspark")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--no-such-option pyspark-shell")
     said: list[str] = []
-    found = spark_archive.archive_environment(find_java(tmp_path), said.append)
-    assert found == {spark_archive.VARIABLE: ""}
+    found = prepared.archive_environment(find_java(tmp_path), said.append)
+    assert found == {prepared.VARIABLE: ""}
     assert "starts without a class archive: Spark failed" in said[-1]

@@ -4,11 +4,11 @@ import os
 import sys
 from pathlib import Path
 
-from sandbox import folder
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, folder
 from sandbox.logs import print_line
-from sandbox.ports import port_answers, require_free
+from sandbox.ports import require_free
 from sandbox.supervisor import Part, Supervisor
+from tests.waiting import port_answers
 
 #: Serves a port, and has a child in a session of its own, as daemons do.
 SERVER = """

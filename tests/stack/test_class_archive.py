@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, prepared
 from sandbox.java import Java, classpath, fetch_jars, find_java
-from sandbox.prepared import class_archive
 
 KAFKA = "kafka-4.2.0"
 PROGRAM = ("kafka.tools.StorageTool", "random-uuid")
@@ -48,7 +47,7 @@ def test_an_archive_is_made_once_and_is_for_its_jars_alone(java: Java, cache: Pa
         run(*options)
 
     def options() -> list[str]:
-        return class_archive.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, said.append)
+        return prepared.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, said.append)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: options(), range(2))
@@ -70,7 +69,7 @@ def test_a_training_that_ends_early_leaves_no_archive(java: Java, cache: Path) -
         _archive(options).write_bytes(b"half")
         raise SandboxError("it was killed")
 
-    assert class_archive.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, said.append) == []
+    assert prepared.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, said.append) == []
     assert said[-1] == f"{KAFKA}: starts without a class archive: it was killed"
     assert {path.suffix for path in cache.iterdir()} == {".lock"}
 
@@ -78,7 +77,7 @@ def test_a_training_that_ends_early_leaves_no_archive(java: Java, cache: Path) -
 def test_a_jvm_that_makes_no_archive_is_not_trained_again(java: Java, cache: Path) -> None:
     trained: list[Path] = []
     for _ in range(2):
-        found = class_archive.archive_options(
+        found = prepared.archive_options(
             KAFKA,
             cache,
             java,
@@ -93,16 +92,14 @@ def test_a_jvm_that_makes_no_archive_is_not_trained_again(java: Java, cache: Pat
 def test_without_a_writable_cache_a_jvm_runs_without_an_archive(java: Java, cache: Path) -> None:
     cache.write_text("a file is in the way")
     said: list[str] = []
-    assert (
-        class_archive.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), pytest.fail, said.append) == []
-    )
+    assert prepared.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), pytest.fail, said.append) == []
     assert "starts without a class archive" in said[-1]
 
 
 def test_each_jvm_and_class_path_has_its_own_archive(java: Java, cache: Path, run: Run) -> None:
     def options(build: str, paths: list[Path]) -> list[str]:
         one = replace(java, build=build)
-        return class_archive.archive_options(
+        return prepared.archive_options(
             KAFKA, cache, one, paths, lambda _, options: _archive(options).touch(), lambda line: None
         )
 
@@ -119,7 +116,7 @@ def test_an_incomplete_archive_is_made_again(java: Java, cache: Path, spoil: byt
         _archive(options).write_bytes(b"whole")
 
     def options() -> list[str]:
-        return class_archive.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, lambda line: None)
+        return prepared.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, lambda line: None)
 
     first = options()
     (path,) = cache.glob("*.jsa")

@@ -6,9 +6,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from sandbox import topics
+from sandbox import SandboxError, topics
 from sandbox.cluster import SIZE, KafkaCluster, require_size
-from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
 from tests.kafka.three.test_cluster import partitions_of
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import folder
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, folder
 from sandbox.logs import ROTATE_BYTES, PartLog
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 from botocore.httpsession import create_urllib3_context
 
-from sandbox import java
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, java
 from sandbox.jar_sets import SETS
 from sandbox.options import ROOT
 from tests.receivers import Authority
@@ -67,7 +66,7 @@ def test_every_set_has_its_jars() -> None:
 
 
 def test_the_everyday_jars_leave_out_the_version_matrix() -> None:
-    assert java.everyday_sets() == ["kafka-4.2.0", "kafka-3.9.1", "spark-connector", "redis"]
+    assert java.everyday_sets() == ["kafka-4.2.0", "kafka-3.9.1", "spark-connector"]
 
 
 def test_missing_jars_are_fetched_and_reported(small_lock: Path, tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, prepared
 from sandbox.jar_sets import EVERYDAY_KAFKA
-from sandbox.kafka import Broker, explain_log, is_ready
-from sandbox.prepared import storage_format
+from sandbox.kafka import Broker, explain_log, live_brokers
 from tests.brokers import create_topics, kafka_42
 
 __all__ = ["kafka_42"]
@@ -51,7 +50,7 @@ def test_a_second_broker_on_the_same_folder_is_refused_without_damage(kafka_42: 
     with pytest.raises(SandboxError, match=f"another broker runs on {folder}: stop it first"):
         Broker(folder).start()
     assert (folder / "server.properties").read_bytes() == before
-    assert is_ready(kafka_42.bootstrap)
+    assert live_brokers(kafka_42.bootstrap)
 
 
 def test_a_broker_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
@@ -63,7 +62,7 @@ def test_a_broker_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", BY_VERSION)
 def test_a_copied_format_equals_that_of_the_tool(tmp_path: Path, version: str) -> None:
     """But for the id of the folder, and the times and sums of the checkpoint's batches."""
-    cluster_id = storage_format.new_id()
+    cluster_id = prepared.new_id()
     by_tool, copied = (
         Broker(tmp_path / name, version, node_id=3, cluster_id=cluster_id) for name in ("tool", "copy")
     )

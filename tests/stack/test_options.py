@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import options
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, options
 
 
 def test_the_sandbox_runs_by_default() -> None:

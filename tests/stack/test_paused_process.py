@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import SandboxError
+from sandbox import SandboxError
 from sandbox.scenes.paused import pause_process
 from tests.waiting import process_state, wait_for
 

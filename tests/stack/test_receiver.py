@@ -19,8 +19,7 @@ from standardwebhooks import Webhook
 from dashboard.alerts.signing import signature_header
 from sandbox.ports import free_port
 from sandbox.receiver import PAGE_TOKEN, SIGNING_SECRET
-from sandbox.receiver.messages import MOST_KEPT, REFUSE_ONE_IN, TOLERANCE_S
-from sandbox.receiver.server import ReceiverServer
+from sandbox.receiver.server import MOST_KEPT, REFUSE_ONE_IN, TOLERANCE_S, ReceiverServer
 
 SECRET, OTHER = "whsec_dGhlIHNlY3JldCBvZiB0aGUgcmVjZWl2ZXI=", "whsec_YW5vdGhlciBzZWNyZXQsIG5vdCBpdHMgb3du"
 TOKEN = "a-token"

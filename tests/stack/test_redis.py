@@ -22,8 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dashboard.celery import broker_url
-from sandbox import redis
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, redis
 from sandbox.ports import free_port
 from tests.waiting import wait_for
 

@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
 from fenceline.facts import TransactionState
-from sandbox import clients, demo, topics
-from sandbox.errors import SandboxError
+from sandbox import SandboxError, clients, demo, topics
 from sandbox.kafka import Broker
 from sandbox.scenes import hanging, resends, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction

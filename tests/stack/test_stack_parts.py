@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.options import read_options
-from sandbox.stack import address
+from sandbox.stack import main
 from sandbox.up import SPARK_STARTS_WITHIN_S, Stack
 
 _DEMO = {"receiver", "demo", "spark"}
@@ -75,11 +75,11 @@ def test_make_url_prints_the_address_and_the_sign_in_while_the_stack_is_up(
 ) -> None:
     made = stack(tmp_path)
     monkeypatch.setenv("FENCELINE_DATA", str(tmp_path))
-    assert address.main() == 1
+    assert main() == 1
     assert f"no stack is up on {tmp_path}" in capsys.readouterr().err
     made.is_up = True
     made.write_stack({})
-    assert address.main() == 0
+    assert main() == 0
     printed = capsys.readouterr().out
     assert made.url in printed
     assert made.password in printed

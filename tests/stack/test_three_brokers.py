@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from sandbox.kafka import Broker
 from sandbox.scenes import late_marker, scenes
-from sandbox.stack.config import SANDBOX_OPEN_TOO_LONG_S, SANDBOX_STUCK_IN_PREPARE_S
+from sandbox.stack import SANDBOX_OPEN_TOO_LONG_S, SANDBOX_STUCK_IN_PREPARE_S
 from tests.deployment import Stack
 from tests.mcp_agent import Agent
 from tests.transaction_load import Load

@@ -18,8 +18,8 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, PartitionVerdict, VerdictReason
 from fenceline.plans.plan import Act
 from fenceline.plans.plan import RefusalReason as PlanGround
+from sandbox import SandboxError
 from sandbox.cluster import KafkaCluster
-from sandbox.errors import SandboxError
 from sandbox.scenes.paused import pause_process
 from sandbox.scenes.wire import Identity
 from tests.kafka.collected_partitions import CollectedPartitions

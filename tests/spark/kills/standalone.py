@@ -11,11 +11,11 @@ from typing import Self
 
 import pyspark
 
-from sandbox.ports import HOST, free_port, port_answers
+from sandbox.ports import HOST, free_port
 from sandbox.processes import signal_all
 from tests.spark.conftest import environment
 from tests.spark.kills.driver_run import session
-from tests.waiting import wait_for
+from tests.waiting import port_answers, wait_for
 
 HOSTS = (HOST, "127.0.0.2")
 

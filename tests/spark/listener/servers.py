@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sandbox.options import ROOT
-from sandbox.ports import HOST, free_port, port_answers
+from sandbox.ports import HOST, free_port
 from tests.spark.listener.events import TOKEN
-from tests.waiting import wait_for
+from tests.waiting import port_answers, wait_for
 
 DEADLINE_S = 120
 

@@ -1,10 +1,14 @@
-"""The default fenceline.toml of `make up`."""
+"""The default fenceline.toml of `make up`; and `make url`, which prints its stack's address and sign-in."""
 
 import json
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from sandbox import folder
-from sandbox.options import StackOptions
+from sandbox import SandboxError, folder
+from sandbox.options import StackOptions, read_options
 from sandbox.scenes.scene_context import flink_checkpoints
 
 #: The limit for open transactions: scenes in a sandbox should show within seconds.
@@ -46,3 +50,27 @@ def _checkpoints(root: Path, kind: str = "") -> str:
     with folder.plain_errors(root):
         root.mkdir(parents=True, exist_ok=True)
     return f"\n[[checkpoints]]\n{kind}root = {json.dumps(str(root))}\n"
+
+
+def address_lines(stack: Mapping[str, Any]) -> list[str]:
+    return [f"Fenceline is up: {stack['url']}", stack["sign_in"]]
+
+
+def main() -> int:
+    """Print them; an error is one line on stderr and status 1."""
+    try:
+        data = read_options(os.environ).data
+        print(*address_lines(json.loads((data / "stack.json").read_text())), sep="\n")
+    except SandboxError as error:
+        print(f"make url: {error}", file=sys.stderr)
+        return 1
+    except (OSError, ValueError, KeyError):
+        print(
+            f"make url: no stack is up on {data}: start one with `make up`, or wait for it", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

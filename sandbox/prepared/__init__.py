@@ -1,1 +1,0 @@
-"""Prepare class archives and a formatted folder once, for every start of a Kafka or a Spark."""

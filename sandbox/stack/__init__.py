@@ -1,1 +1,0 @@
-"""A stack of `make up`: its configuration and its address."""
