@@ -1,7 +1,5 @@
 """The rules' limits and the retention of history: numbers of the configuration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 All instants are by our own clock (`fenceline.kafka.clock_skew`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`fenceline plan` and `fenceline execute`: preview an action, and confirm it as the page does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import suppress

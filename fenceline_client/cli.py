@@ -1,7 +1,5 @@
 """The command `fenceline` and its commands that list and check. Exit status 2: there is no answer."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence

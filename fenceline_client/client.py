@@ -3,8 +3,6 @@
 Proxies and CA files come from the environment: HTTPS_PROXY, NO_PROXY, REQUESTS_CA_BUNDLE.
 """
 
-from __future__ import annotations
-
 import http
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence

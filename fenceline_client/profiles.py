@@ -3,8 +3,6 @@
 The file holds one token for each URL, and the URL of the last `login`.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

@@ -3,8 +3,6 @@
 Instants are ISO 8601 texts. None stands for what the server does not know.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Ids come from a cluster, where anybody may choose them: no text is printed without `printable`.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`fenceline watch`: incidents as they open, change and close."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`fenceline why`: one thing of a cluster with its headline, what it blocks, its incident and next step."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ tick that could not see it does not count. So this may run at any interval: it m
 and closed between two runs, and a repeated run changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

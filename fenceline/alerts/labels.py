@@ -1,7 +1,5 @@
 """An alert's labels, its annotations, and the page for its messages. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """`[alerts]` of the configuration: when and how alerts are notified. Pure."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A matcher is `(label, operator, value)`; a missing label counts as "". The calle
 expressions: Alertmanager's RE2 is not in the standard library.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -8,8 +8,6 @@ incident is inhibited for channels that want the alert of its cause; other chann
 Alertmanager, a silenced cause still inhibits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol

@@ -4,8 +4,6 @@ Every receiver for an Alertmanager understands the first (`webhook_config` in it
 `notification_reason` in it is as in Alertmanager's `notify/dedup_stage.go`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

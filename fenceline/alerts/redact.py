@@ -1,7 +1,5 @@
 """Hide secrets in addresses, and in texts that may repeat them. Pure."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterable

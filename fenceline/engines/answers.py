@@ -1,7 +1,5 @@
 """The collector's facts about Flink and Kafka Connect. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple

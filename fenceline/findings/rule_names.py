@@ -4,8 +4,6 @@ Silences, channels, bookmarks and scripts may contain a former name, and use thi
 alerts have only present names: a rename after the release needs a migration of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 #: Former name -> present name. Entries stay for ever: nobody can know which names are still in use.

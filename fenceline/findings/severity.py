@@ -5,8 +5,6 @@ while nothing improves: a limit before the end of a transaction counts from the 
 from now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

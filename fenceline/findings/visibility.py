@@ -6,8 +6,6 @@ subjects in a place (`broker:2`, `topic:orders`, `__consumer_offsets-7`, `shard:
 `root:URL`: a folder of checkpoints). A scope of another kind hides everything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

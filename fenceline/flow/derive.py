@@ -11,8 +11,6 @@
 An application that writes with the ids of a query's sink has no node: the query is its node.
 """  # noqa: E501 - a table
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

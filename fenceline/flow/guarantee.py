@@ -12,8 +12,6 @@
 A link without the needed observations is unknown. Records outside of transactions are a separate link.
 """  # noqa: E501 - a table
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The observations of one cluster in a period, from which its flow is derived."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -11,8 +11,6 @@ The percentiles from end to end are sums over the edges of the way, so the 95th 
 for which a query's output stays unreadable is part of its batch's time, and counted once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter

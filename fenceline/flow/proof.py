@@ -3,8 +3,6 @@
 A statement claims a proof only if the newest manifest of an audit has it; unknown parts are named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Select the shown part of a flow: around nodes, by a search, folded by prefix, or the worst nodes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

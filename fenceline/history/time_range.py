@@ -1,7 +1,5 @@
 """Ranges of time in addresses: `from` and `to` as ISO 8601, or the last minutes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

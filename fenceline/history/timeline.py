@@ -1,7 +1,5 @@
 """Events from every source on one time axis, with routine ones folded; series of repeated events. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

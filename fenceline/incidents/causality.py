@@ -28,8 +28,6 @@ open transactions has two causes, because both must end. Unstable offsets follow
 transactions, not from an LSO.
 """  # noqa: E501 - a table
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

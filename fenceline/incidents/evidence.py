@@ -1,7 +1,5 @@
 """The evidence for the cause of an incident: facts in time order, each with its source. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The facts for sentences about an incident, read from the snapshot of its evaluation. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace

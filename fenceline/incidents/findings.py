@@ -1,7 +1,5 @@
 """The fields of findings for incidents, and the events of an incident's history."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol

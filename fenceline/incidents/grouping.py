@@ -5,8 +5,6 @@ as one node each. Then causes are passed on along the edges, each node once. The
 findings and edges, times the causes per node, of which MOST_CAUSES are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

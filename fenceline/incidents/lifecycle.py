@@ -13,8 +13,6 @@ first takes the group, and the others close as merged into it. 5. Every other gr
 incident without a group closes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """An incident as Markdown (CommonMark), for a ticket or a postmortem. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime

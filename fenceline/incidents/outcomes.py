@@ -5,8 +5,6 @@ An outcome with an action comes from the effects of the planner's plan, one with
 of an incident is one sentence by its cause, "" if nothing shows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 

@@ -4,8 +4,6 @@ A title states the cause as a fact, never a limit: who blocks or loses what, sin
 partitions, groups and queries are those of the incident, not of others that share an effect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -5,8 +5,6 @@ group, partition and offset (`fenceline.decode.consumer_offsets`), the header of
 They are read while the transaction is open, and from then on up to its marker.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A broker that speaks Kafka's protocol may offer some requests and keep no intern
 not known to work is *unknown* here, and never taken for a cluster without activity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

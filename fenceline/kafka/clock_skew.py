@@ -6,8 +6,6 @@ So the smallest recent value counts (`follow_offset`, kept in `Position.clock_ms
 seconds counts as 0 (`difference_ms`), because it cannot be distinguished from a delay.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 #: Differences up to this are ignored. A record is measured only if everything had been read at most this long

@@ -5,8 +5,6 @@ records of a partition, `merge_commits` adds its result to the known commits. Of
 newest of each key, and a few before it, are decoded at all.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Spark creates a group per start of a query, the console consumer one per run, an
 Hundreds of such groups are no news. Every other group is its own family.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Derive each group's state in each partition from one poll of all consumer groups. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -7,8 +7,6 @@ So the time of a record after a silence is not spread over the silence. Log star
 records there, because retention may overtake a reader.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence

@@ -8,8 +8,6 @@ Kafka Connect   the id `connect-cluster-GROUP`, used by the leader of that group
                 (DistributedConfig.transactionalProducerId); a task's id begins with GROUP (Worker)
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Kafka's consumers decide by the same facts: the last stable offset, the aborted 
 answer, and markers (`LogSegment.collectAbortedTxns`, `CompletedFetch`). docs/design/kafka.md §1.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Fixed-length keys of transactional ids: an id may be 32 kB long, an index entry may not."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress

@@ -5,8 +5,6 @@ An administrator may write an abort marker into a live transaction (`Admin.abort
 error. Its records before the marker stay invisible to read_committed readers for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 

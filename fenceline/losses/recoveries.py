@@ -5,8 +5,6 @@ An episode opens with the abort. It is *released* when readers have passed the t
 partition, and over when its id, or its application, has committed again (docs/recoveries.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -5,8 +5,6 @@ rolled back. A batch without a prepared decision is rolled back, and runs again 
 docs/sink.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ return before a transaction's timeout, the records are lost, although the checkp
 The commit is the first step of that restore, and repeating it is no error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -5,8 +5,6 @@ LSO from our collectors' last poll. Producers continue to write until the plan i
 about a log is a lower bound and is worded "at least".
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet

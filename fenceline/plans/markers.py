@@ -4,8 +4,6 @@ A coordinator that still owns it would never learn of the marker, and its client
 (docs/design/kafka.md §1.1). So the action requires a recent verdict *hanging*.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ One place for cards, pages, the admin and the API. The facts may be our own rows
 cluster: the plan, and its execution, read the cluster again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fenceline.kafka.applications import Shape, application_of

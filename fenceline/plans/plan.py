@@ -4,8 +4,6 @@ The same plan is shown as a preview, confirmed by typing its `confirm`, stored i
 `execute`, which checks again and skips every subject that differs from `seen` (docs/acting.md).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ transaction, one in a two-phase commit (KIP-939), which another system may have 
 our own sink. The shape of an id alone refuses nothing: it is a warning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

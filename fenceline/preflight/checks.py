@@ -18,8 +18,6 @@
 | local_checkpoint | a checkpoint that is lost with its machine |
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The limits of one transactional id: its timeout and its needs, and when Kafka forgets it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

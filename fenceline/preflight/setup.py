@@ -1,7 +1,5 @@
 """The settings and habits of one cluster that decide about exactly-once; unknown ones are None."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

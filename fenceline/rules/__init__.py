@@ -1,7 +1,5 @@
 """The rules: facts, `now` and limits in, findings out. Pure; no rule opens a socket or reads a clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import nsmallest

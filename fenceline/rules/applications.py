@@ -1,7 +1,5 @@
 """Rules about applications: frequent events, and their cost for brokers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from fenceline.facts import ABORTS, Finding, Severity, TransitionKind

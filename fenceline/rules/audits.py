@@ -1,7 +1,5 @@
 """The rule about audited pipelines: records that are missing or duplicated in the output."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from fenceline.audit.manifest import (

@@ -1,7 +1,5 @@
 """Count the readers that an open transaction blocks, with start and end, in the same way for all rules."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, TransactionState

@@ -1,7 +1,5 @@
 """Rules about our own visibility: brokers and parts of a cluster that cannot be read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby

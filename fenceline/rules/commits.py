@@ -1,7 +1,5 @@
 """The rule about commits that lost records before their decision, although the producer got no error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity

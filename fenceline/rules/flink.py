@@ -1,7 +1,5 @@
 """Rules about Flink jobs: a checkpoint's decided commits, and losses that no restore brings back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from fenceline.engines.flink.restore import CommitFate, DecidedTransaction, FlinkJobFacts

@@ -1,7 +1,5 @@
 """Rules about consumer groups: groups behind a transaction, and groups with pending commits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 

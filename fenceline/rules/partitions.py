@@ -1,7 +1,5 @@
 """Rules about partitions: the transactions that block their last stable offsets, and their ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 

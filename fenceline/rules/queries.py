@@ -1,7 +1,5 @@
 """Rules about streaming queries: restarts, batches of sinks, drivers and unreadable checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity

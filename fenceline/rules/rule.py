@@ -1,7 +1,5 @@
 """A rule: a pure function, and the senses that its silence depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ A query's position in a partition is the end of its last finished batch. Spark c
 groups: only the checkpoint and the listener contain the position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity

@@ -1,7 +1,5 @@
 """Rules about single transactions: open ones, and repeated events of one id."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ The newest comes first, so that another one can be prepended without reading the
 variable-length integers (as in Protocol Buffers): a point of a busy partition takes five or six bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32

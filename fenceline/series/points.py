@@ -5,8 +5,6 @@ such as an age, grows by itself: polls that confirm its growth write no point, a
 point when the growth ends. A point without any figure means that the subject was unreadable from then on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

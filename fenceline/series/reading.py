@@ -4,8 +4,6 @@ Each step has the extents of the values in it, carried over from the last point 
 Nothing is carried through a hole: values in a hole are unknown, and never interpolated.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ first row until the first row of the next part. So chunks of one resolution are 
 does not change for days is in the one chunk that holds then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ Between them the exactly-once sink writes its transactions, decides (`N.R.decisi
 makes the coordinators commit, and records that (`N.R.done`). Other sinks lack the links in between.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

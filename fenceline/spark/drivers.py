@@ -5,8 +5,6 @@ or a query without data, does not stop it. A missing heartbeat is a fact. It pro
 stopped only together with another missing action of a running driver.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

@@ -2,8 +2,6 @@
 topics that a query reads, in words.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

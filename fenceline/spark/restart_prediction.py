@@ -6,8 +6,6 @@ and `offsets/(O-1)`, runs it again unless C shows that it is done, and treats ev
 Rows are tried in Spark's order: the first obstacle is the one that an operator sees.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple

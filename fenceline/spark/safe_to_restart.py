@@ -6,8 +6,6 @@ Passing states within a batch (a batch in progress, open transactions, a prepare
 change no answer: a script that asks twice gets the same answer twice. The whole table is in docs/queries.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

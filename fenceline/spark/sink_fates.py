@@ -1,7 +1,5 @@
 """The fates of a sink batch's transactions, by their coordinators' records; and the batch's rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The explanation of a verdict in words for an operator: Transition -> text."""
 
-from __future__ import annotations
-
 from fenceline.facts import NOT_FROM_LOG, Confidence, Transition, TransitionKind, TransitionReason
 from fenceline.formatting import format_duration
 from fenceline.kafka.partitions import VerdictReason

@@ -1,7 +1,5 @@
 """The fate of an offset in sentences: what happened to its record, and its readers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fenceline.decode.record_batches import BatchWriters, SequenceBreak, SequenceStep, sequence_step

@@ -1,7 +1,5 @@
 """Sentences with instants and ages, which a page keeps ticking and a file writes out. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -57,6 +57,15 @@ def _is_union(node: ast.AST) -> bool:
     )
 
 
+def _evaluates_annotations(file: Path) -> bool:
+    """Whether a module with any definition evaluates annotations, which are of newer Pythons."""
+    tree = ast.parse(file.read_text())
+    names = [node.names[0].name for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return "annotations" not in names and any(
+        isinstance(node, ast.ClassDef | ast.FunctionDef) for node in tree.body
+    )
+
+
 def newer_than_39(files: list[Path]) -> str:
     """Return what needs a newer Python, "" for nothing."""
     vermin = str(Path(sys.executable).with_name("vermin"))
@@ -69,6 +78,7 @@ def test_what_runs_in_users_spark_is_python_39() -> None:
     files = modules_of_users()
     files.remove(COMPAT)
     assert newer_than_39(files) == ""
+    assert [file for file in files if _evaluates_annotations(file)] == []
     assert [union for file in files for union in unions_at_run_time(file)] == []
 
 

@@ -6,8 +6,6 @@ and flushes it before an entry, so an entry's offset is the start of its first f
 (`CompressibleFSDataOutputStream.getPos`). Formats: framing_format.txt and format_description.txt of Snappy.
 """
 
-from __future__ import annotations
-
 import struct
 
 _BYTE, _SHORT = struct.Struct(">b"), struct.Struct(">h")

@@ -1,7 +1,5 @@
 """Parse a Flink job from its JobManager's REST API (`/v1`, Flink 1.20 to 2.1). Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ writes 3, 1.20 writes 4, 2.0 writes 5, 2.1 writes 6 (`Checkpoints.storeCheckpoin
 decisive fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Instants end in `_ms`. Transactional ids and prefixes are escaped text (`fenceline.decode.text`).
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

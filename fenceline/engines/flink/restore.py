@@ -10,8 +10,6 @@ the first ids, as many as 5 times its parallelism would have (`SAFE_SCALE_DOWN_F
 ids stay open until their timeout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

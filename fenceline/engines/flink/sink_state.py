@@ -12,8 +12,6 @@ ones, and the pool of its ids. An entry has no length and no version: the serial
 lists name both. A list beside it has the next id to use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -4,8 +4,6 @@ Keyed state and the state of channels are skipped. The layouts are those of Flin
 `MetadataV2V3SerializerBase` and `ChannelStateHandleSerializerV1` and `V2`, of Flink 1.20 to 2.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
