@@ -57,7 +57,8 @@ def plan(
     else:
         _say_plan(client, answer.value)
         if answer.value.executable:
-            say_facts([("next", _execute_command(answer.value.id, reason))])
+            why = f" --reason {quote(reason)}" if reason else ""
+            say_facts([("next", f"fenceline execute {answer.value.id}{why}")])
     context.exit(0 if answer.value.executable else _NOT_DONE)
 
 
@@ -108,10 +109,6 @@ def _only_cluster(client: FencelineClient) -> str:
     if len(names) != 1:
         raise ClientError(f"Name the cluster by --cluster. Known are: {', '.join(names) or 'none'}.")
     return names[0]
-
-
-def _execute_command(number: int, reason: str) -> str:
-    return f"fenceline execute {number}" + (f" --reason {quote(reason)}" if reason else "")
 
 
 def _say_plan(client: FencelineClient, planned: shapes.PlannedAction) -> None:

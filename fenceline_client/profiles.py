@@ -72,7 +72,8 @@ def checked_token(text: str) -> str:
 def save_profile(access: ServerAccess, *, insecure_http: bool) -> Path:
     """Store a token as the one of its URL, make that the default, and return the file."""
     stored, path = _read_file(), profiles_path()
-    servers = {**stored.get("servers", {}), access.url: _profile(access.token, insecure_http)}
+    profile = {"token": access.token, **({"insecure_http": True} if insecure_http else {})}
+    servers = {**stored.get("servers", {}), access.url: profile}
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Created with mode 600, and renamed when it is whole.
@@ -89,10 +90,6 @@ def profiles_path() -> Path:
     """Return the file of the stored tokens."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "fenceline" / "servers.json"
-
-
-def _profile(token: str, insecure_http: bool) -> Mapping[str, Any]:
-    return {"token": token, "insecure_http": True} if insecure_http else {"token": token}
 
 
 def _read_file() -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """A cluster of several nodes on one machine, each a broker and a controller.
 
-    with Cluster(tmp_path / "kafka") as cluster:                # three nodes, started, all of them ready
+    with KafkaCluster(tmp_path / "kafka") as cluster:           # three nodes, started, all of them ready
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
         cluster.node(2).kill()                                  # the other two are still a majority
         cluster.node(2).start()

@@ -1,8 +1,7 @@
 """The demo's traffic, in one process: `python -m sandbox.demo BOOTSTRAP`.
 
 orders-gateway-0..2   transactions of a few orders on `orders`
-payments-0..1         a payment on `payments` and its two entries on `payments_ledger`, together or not
-at all
+payments-0..1         a payment on `payments` and its two entries on `payments_ledger`, together or not at all
 billing               a read_committed consumer group on `payments`
 invoicing-0           reads committed `orders_enriched` and writes `invoices`, offsets in its transactions
 demo-refunds          now and then leaves a transaction open for a while

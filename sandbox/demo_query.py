@@ -1,8 +1,8 @@
 """The demo's Spark: `python -m sandbox.demo_query BOOTSTRAP FOLDER JARS [OUTPUTS]`.
 
 orders_enrich       reads committed orders, parses and enriches them, and writes `orders_enriched` exactly
-once through the sink of spark_pipeline orders_per_minute   with OUTPUTS: counts orders by country and minute,
-each order once, into its own topic
+                    once through the sink of spark_pipeline
+orders_per_minute   with OUTPUTS: counts orders by country and minute, each order once, into its own topic
 
 Both report every batch to Fenceline. With OUTPUTS the jobs of `audit.py` and `history.py` of `spark_pipeline`
 run here as well, one after the other: `[audit]` and `[history]` of fenceline.toml name their output folder.

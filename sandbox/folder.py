@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from sandbox import SandboxError
-from sandbox.ports import free_port, require_free
+from sandbox.ports import free_port, is_free
 
 #: Minimum free space: for Kafka's first segments, logs and the database. The jars are elsewhere.
 NEEDED_BYTES = 300_000_000
@@ -174,13 +174,7 @@ def assign_ports(data: Path, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def _usable(port: object) -> int:
-    if isinstance(port, int):
-        try:
-            require_free(port, "remembered", "")
-        except SandboxError:
-            return free_port()
-        return port
-    return free_port()
+    return port if isinstance(port, int) and is_free(port) else free_port()
 
 
 def write_stack(data: Path, stack: Mapping[str, object], running: Mapping[str, int]) -> None:

@@ -1,7 +1,7 @@
 """The checked options of `make up`: all of its variables."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -66,13 +66,13 @@ def read_options(environment: Mapping[str, str]) -> StackOptions:
         data=Path(get("FENCELINE_DATA") or ROOT / ".data").absolute(),
         port=_number(environment, "PORT", 8000, 65535),
         shards=_number(environment, "SHARDS", 1, 50),
-        brokers=_brokers(get("BROKERS") or "1"),
+        brokers=int(_choice("BROKERS", get("BROKERS") or "1", ("1", "3"), "1 or 3")),
         bootstrap=_servers(get("BOOTSTRAP", "")),
         config=_file(get("CONFIG", "")),
-        demo=_demo(environment.get("DEMO") or DemoSize.FULL),
+        demo=DemoSize(_choice("DEMO", get("DEMO") or "1", tuple(DemoSize), "1, quiet, lite or 0")),
         database_url=get("DATABASE_URL", ""),
         redis_url=get("REDIS_URL", ""),
-        small=_small(get("SMALL", "")),
+        small=_choice("SMALL", get("SMALL", ""), ("", "1"), "1, or leave it out") == "1",
         redis_port=_number(environment, "REDIS_PORT", 0, 65535) if get("REDIS_PORT") else 0,
         password=get("FENCELINE_ADMIN_PASSWORD", ""),
     )
@@ -94,23 +94,10 @@ def _number(environment: Mapping[str, str], name: str, default: int, highest: in
     return int(text)
 
 
-def _brokers(text: str) -> int:
-    if text not in ("1", "3"):
-        raise SandboxError(f"BROKERS={text}: give 1 or 3")
-    return int(text)
-
-
-def _small(text: str) -> bool:
-    if text not in ("", "1"):
-        raise SandboxError(f"SMALL={text}: give 1, or leave it out")
-    return text == "1"
-
-
-def _demo(text: str) -> DemoSize:
-    try:
-        return DemoSize(text)
-    except ValueError:
-        raise SandboxError(f"DEMO={text}: give 1, quiet, lite or 0") from None
+def _choice(name: str, text: str, allowed: Sequence[str], words: str) -> str:
+    if text not in allowed:
+        raise SandboxError(f"{name}={text}: give {words}")
+    return text
 
 
 def _servers(text: str) -> str:

@@ -20,12 +20,12 @@ def free_port() -> int:
     """Return a free TCP port that this process has not returned before."""
     while True:
         port = _dice.choice(_PORTS)
-        if port not in _given and _is_free(port):
+        if port not in _given and is_free(port):
             _given.add(port)
             return port
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     try:
         _listen(port)
     except OSError:

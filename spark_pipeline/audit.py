@@ -111,7 +111,7 @@ def run_audit(spark: SparkSession, options: argparse.Namespace) -> str:
     _refuse_incomplete(options)
     store = AuditStore(spark, options.output, options.cluster, options.pipeline)
     checkpoint = AuditedCheckpoint(spark, options.checkpoint) if options.checkpoint else None
-    before = store.newest_manifest()
+    before = store.log.newest()
     _refuse_other_pipeline(before, options.mode, checkpoint, store)
     store.delete_orphans(before)
     at = RunOf(options.cluster, options.pipeline, before, time.time_ns() // 1_000_000)

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from spark_pipeline.exactly_once_arguments import Arguments, BadArgument, parse_arguments
 from spark_pipeline.exactly_once_rows import BadQuery, for_sink, read_input
+from spark_pipeline.job import BatchFunction
 from spark_pipeline.sink import ExactlyOnceKafkaSink, SinkError
 
 if TYPE_CHECKING:
@@ -105,21 +106,6 @@ def _listen_in_jvm(spark: SparkSession, stop: Stop) -> None:
         logging.getLogger(__name__).debug("the JVM hands out no signals", exc_info=True)
 
 
-class Sink:
-    """The sink; it keeps its failure, because Spark wraps the reason in a page of Java."""
-
-    def __init__(self, sink: ExactlyOnceKafkaSink) -> None:
-        self.sink = sink
-        self.error: Exception | None = None
-
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        try:
-            self.sink(rows, batch)
-        except Exception as error:
-            self.error = error
-            raise
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; return the exit status."""
     try:
@@ -142,7 +128,7 @@ def run_query(spark: SparkSession, chosen: Arguments, stop: Stop) -> int:
     try:
         rows = prepare_rows(spark, chosen)
         attach_listener(spark, chosen)
-        sink = Sink(sink_of(chosen))
+        sink = BatchFunction(sink_of(chosen))
         query = start_query(rows, sink, chosen)
     except (Stopped, BadQuery, SinkError) as error:
         return _say(str(error), WRONG)
@@ -151,7 +137,7 @@ def run_query(spark: SparkSession, chosen: Arguments, stop: Stop) -> int:
     try:
         await_end(query, stop)
     except StreamingQueryException as error:
-        return _say(explain_error(sink.error or error), FAILED)
+        return _say(explain_error(sink.failure or error), FAILED)
     return 0
 
 
@@ -230,7 +216,7 @@ def sink_of(chosen: Arguments) -> ExactlyOnceKafkaSink:
     )
 
 
-def start_query(rows: DataFrame, sink: Sink, chosen: Arguments) -> StreamingQuery:
+def start_query(rows: DataFrame, sink: BatchFunction, chosen: Arguments) -> StreamingQuery:
     writer = (
         rows.writeStream.queryName(chosen.name)
         .outputMode(chosen.output_mode)

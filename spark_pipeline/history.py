@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_pipeline.job import (
+    BatchFunction,
     add_kafka_arguments,
     folder_name,
     java_properties,
@@ -121,9 +122,11 @@ def argument_parser() -> argparse.ArgumentParser:
     return made
 
 
-def start_query(spark: SparkSession, history: History, options: argparse.Namespace) -> StreamingQuery:
+def start_query(
+    spark: SparkSession, write: Callable[[DataFrame, int], None], options: argparse.Namespace
+) -> StreamingQuery:
     stream = read_records(spark, java_properties(options), options)
-    writer = stream.writeStream.queryName(f"fenceline-history-{options.cluster}").foreachBatch(history)
+    writer = stream.writeStream.queryName(f"fenceline-history-{options.cluster}").foreachBatch(write)
     now = options.trigger == AVAILABLE_NOW
     return (
         writer.option("checkpointLocation", options.checkpoint)
@@ -154,11 +157,12 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
     owners = tuple(options.application)
     history = History(store, options.cluster, options.topic, options.checkpoint, tasks, owners)
     before, began = history.manifest.records if history.manifest else 0, time.monotonic()
+    write = BatchFunction(history)
     try:
-        start_query(spark, history, options).awaitTermination()
+        start_query(spark, write, options).awaitTermination()
     except StreamingQueryException as error:
-        if history.refusal is not None:
-            raise history.refusal from error
+        if isinstance(write.failure, HistoryError):
+            raise write.failure from error
         raise
     after = history.manifest
     if has_any and options.starting == "earliest" and (after is None or not after.records):

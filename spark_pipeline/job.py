@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fenceline.kafka.applications import LONGEST
 from fenceline.owners import Owner
@@ -14,6 +14,21 @@ from fenceline.owners import Owner
 
 class JobError(Exception):
     """A job cannot continue; the text is one sentence with the reason and the remedy."""
+
+
+class BatchFunction:
+    """A function of foreachBatch; it keeps its failure, because Spark wraps the reason in a page of Java."""
+
+    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
+        self._write = write
+        self.failure: Exception | None = None
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        try:
+            self._write(rows, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 def run_job(name: str, subject: str, run: Callable[[SparkSession], Iterable[str]]) -> int:

@@ -70,7 +70,8 @@ def run_replay(spark: SparkSession, options: argparse.Namespace) -> str:
     try:
         return replay.execute() if options.execute else replay.preview()
     except (SinkError, StreamingQueryException, PySparkException) as error:
-        raise AuditError(explain_error(replay.failure or error)) from error
+        failure = replay.writer.failure if replay.writer else None
+        raise AuditError(explain_error(failure or error)) from error
 
 
 def main(arguments: Sequence[str]) -> int:

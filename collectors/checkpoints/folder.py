@@ -81,21 +81,19 @@ class CheckpointFolder:
 
     def read_listing(self, listed: Mapping[str, FileEntry]) -> None:
         """Read the files beside the logs, from a listing of the folder. Raises `CannotRead`."""
-        surroundings = _Surroundings(
-            has_ledger=ledgers.FOLDER in listed,
-            foreign=decode.foreign_files(listed)[:MOST_FOREIGN],
-        )
         identity = self._identity(listed.get(decode.METADATA))
         initial, operators = self._initial(listed), self._operators(listed)
         named, numbered = initial.items(), operators.items()
         bad = [content for _, content in (*named, *numbered) if isinstance(content, Broken)]
-        self._around = surroundings._replace(
+        self._around = _Surroundings(
             query_id=identity if isinstance(identity, str) else None,
             identity=identity if isinstance(identity, Broken) else None,
             initial={name: content for name, content in named if isinstance(content, Mapping)},
             operators=tuple(operator for _, operator in numbered if isinstance(operator, StateOperator)),
             has_state=bool(self._below(listed, decode.STATE)),
+            has_ledger=ledgers.FOLDER in listed,
             broken=tuple(bad),
+            foreign=decode.foreign_files(listed)[:MOST_FOREIGN],
         )
 
     def poll(self, now_ms: int) -> CheckpointObservation:

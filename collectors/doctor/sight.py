@@ -134,7 +134,7 @@ def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
         if patient.sees_all_ids:
             return ok(what, "granted; the configuration declares that no id is hidden")
         detail = "granted, but that no single id is denied cannot be proved without DESCRIBE on the cluster"
-        return warn(what, detail, _remedies(patient, _CLUSTER))
+        return warn(what, detail, (patient.grants[_CLUSTER],))
     us = (patient.principal, "User:*")
     ours = {denial.name for denial in denials if "User:…" in us or denial.principal in us}
     if not ours:
@@ -165,7 +165,7 @@ def _refused(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
         partly += ". The configuration declares sees_all_transactional_ids: make sure of it"
     soft = partly or not right.needed
     status = CheckStatus.WARN if soft else CheckStatus.FAIL
-    return DoctorCheck(status, str(right), detail + partly, _remedies(patient, right))
+    return DoctorCheck(status, str(right), detail + partly, (patient.grants[right],))
 
 
 def _seen(patient: Patient, trials: Trials, right: Right) -> str:
@@ -196,11 +196,7 @@ def check_action_rights(patient: Patient, sight: ClusterSight) -> Iterator[Docto
             yield ok(what, "granted, by the broker's own word; not tried, a trial would act")
         else:
             reason = trial.reason or "missing, by the broker's answer"
-            yield skip(what, f"{reason}; {optional}", _remedies(patient, right))
-
-
-def _remedies(patient: Patient, right: Right) -> tuple[str, ...]:
-    return (patient.grants[right],)
+            yield skip(what, f"{reason}; {optional}", (patient.grants[right],))
 
 
 def _listed(patient: Patient, option: str, names: Sequence[str]) -> tuple[str, ...]:

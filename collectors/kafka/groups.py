@@ -63,10 +63,6 @@ class _GroupPoll:
     groups: dict[str, SeenGroup] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
 
-    def all_partitions(self) -> Iterator[TopicPartition]:
-        for group in self.groups.values():
-            yield from group.committed
-
 
 class GroupsCollector(PollTimer):
     """Polls one cluster. `poll` raises `AdminUnavailable` if no request at all is answered."""
@@ -202,7 +198,8 @@ class GroupsCollector(PollTimer):
         return partition_for(text.unescape_text(name), amount) if amount else None
 
     def _ends(self, poll: _GroupPoll) -> dict[TopicPartition, Offsets]:
-        wanted = {*poll.all_partitions(), *self._log_partitions}
+        wanted = {where for group in poll.groups.values() for where in group.committed}
+        wanted |= {*self._log_partitions}
         answers = self._reads.list_offsets(wanted) if wanted else {}
         return {where: offsets for where, offsets in answers.items() if isinstance(offsets, Offsets)}
 
@@ -218,10 +215,10 @@ class GroupsCollector(PollTimer):
         lagging = {number: end for number, end in offsets.items() if end.lso < end.high_watermark}
         held = {number: end for number, end in lagging.items() if self._held.get(number) == end.lso}
         self._held = {number: end.lso for number, end in lagging.items()}
-        read = self._pending.read_pending(held, offsets, now_ms)
-        owners = self._owners_of({undecided.producer_id for undecided in read.undecided}, ours)
+        commits, added = self._pending.read_pending(held, offsets, now_ms)
+        owners = self._owners_of({undecided.producer_id for undecided in commits}, ours)
         pending: dict[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = {}
-        for undecided in read.undecided:
+        for undecided in commits:
             owner = owners.get(undecided.producer_id, "")
             commit = PendingCommit(
                 undecided.added.offset, undecided.producer_id, undecided.producer_epoch, owner
@@ -229,7 +226,7 @@ class GroupsCollector(PollTimer):
             key = undecided.added.group, undecided.where
             pending[key] = (*(c for c in pending.get(key, ()) if c[1:] != commit[1:]), commit)
             self._add_unstable(poll, undecided)
-        return pending, read.added
+        return pending, added
 
     def _add_unstable(self, poll: _GroupPoll, undecided: Undecided) -> None:
         name = undecided.added.group

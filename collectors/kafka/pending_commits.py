@@ -38,17 +38,6 @@ class Undecided(NamedTuple):
         return facts.TopicPartition(self.added.topic, self.added.partition)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRead:
-    """The result of one poll: pending commits, and by transaction and partition the offsets added so far.
-
-    `added` includes transactions whose marker this poll has read: once, and complete.
-    """
-
-    undecided: Sequence[Undecided]
-    added: Sequence[AddedOffsets]
-
-
 @dataclass(slots=True)
 class _Held:
     """The records of one partition, from a last stable offset on."""
@@ -88,10 +77,11 @@ class PendingReader:
 
     def read_pending(
         self, lagging: Collection[int], offsets: Mapping[int, Offsets], now_ms: int
-    ) -> PendingRead:
+    ) -> tuple[Sequence[Undecided], Sequence[AddedOffsets]]:
         """Return the pending commits in partitions whose last stable offset lags; none for unreadable ones.
 
-        `offsets` are those of every partition: pending transactions are read up to their markers.
+        And by transaction and partition the offsets added so far, once and complete where this poll has read
+        the marker. `offsets` are those of every partition: pending transactions are read up to their markers.
         """
         states = {number: self._state(number, ends) for number, ends in offsets.items()}
         self._held = {number: held for number, held in states.items() if number in lagging or held.awaited}
@@ -99,7 +89,7 @@ class PendingReader:
         for number in self._held.keys() & set(lagging):
             self._held[number].awaited |= self._held[number].opened.keys()
         undecided = [commit for held in self._held.values() for commit in held.undecided()]
-        return PendingRead(undecided, [*ended, *self._opened(offsets, now_ms)])
+        return undecided, [*ended, *self._opened(offsets, now_ms)]
 
     def _state(self, number: int, now: Offsets) -> _Held:
         before = self._held.get(number)

@@ -6,11 +6,11 @@ An incident is one episode: one instance of its cause (one transaction, one batc
 1. A group whose cause is the instance of an open incident continues that incident, whichever rule found it.
 2. For SETTLE_MS after the cause of an open incident ended, effects without another cause stay in it, because
    effects are polled less often than their cause.
-3. A group whose cause is the instance of an incident that closed within REOPEN_MS reopens it. 4. A group with
-the cause of an open incident among its effects continues that incident's number: its cause was found later
-than its effect. So does, after SETTLE_MS, an effect left without a cause. If several incidents match, the
-first takes the group, and the others close as merged into it. 5. Every other group opens an incident; an
-incident without a group closes.
+3. A group whose cause is the instance of an incident that closed within REOPEN_MS reopens it.
+4. A group with the cause of an open incident among its effects continues that incident's number: its cause
+   was found later than its effect. So does, after SETTLE_MS, an effect left without a cause. If several
+   incidents match, the first takes the group, and the others close as merged into it.
+5. Every other group opens an incident; an incident without a group closes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

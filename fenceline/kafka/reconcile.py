@@ -280,7 +280,8 @@ def mirror_row(
     if _same(ours, answer):
         return None
     if isinstance(answer, Listed):
-        return Correction(_record_of_listed(name, answer, now_ms), ours)
+        known = name, answer.state, answer.producer_id, NOT_REPORTED, NOT_REPORTED
+        return Correction(TransactionRecord(*known, None, now_ms, None), ours)
     return Correction(record_of(answer, now_ms), ours)
 
 
@@ -318,10 +319,4 @@ def record_of(described: Described, now_ms: int) -> TransactionRecord:
         None if idle else described.partitions,
         now_ms,
         None if idle else described.started_ms,
-    )
-
-
-def _record_of_listed(name: str, listed: Listed, now_ms: int) -> TransactionRecord:
-    return TransactionRecord(
-        name, listed.state, listed.producer_id, NOT_REPORTED, NOT_REPORTED, None, now_ms, None
     )

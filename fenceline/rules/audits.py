@@ -34,7 +34,7 @@ _DELETE_ROWS = (
 def audit_violated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield pipelines whose newest audit found missing or duplicated records in the output."""
     for violation in snapshot.audits:
-        sources = _names(violation.sources, "its input")
+        sources = list_names(violation.sources) or "its input"
         yield claim(
             subject=f"pipeline:{violation.pipeline}",
             severity=Severity.CRITICAL,
@@ -80,11 +80,7 @@ def _steps(violation: AuditViolation) -> Iterator[str]:
 
 
 def _targets(violation: AuditViolation) -> str:
-    return _names(violation.targets, "its output")
-
-
-def _names(topics: Sequence[str], otherwise: str) -> str:
-    return list_names(topics) or otherwise
+    return list_names(violation.targets) or "its output"
 
 
 def _offsets(audited: AuditedRange) -> str:

@@ -1,6 +1,6 @@
 """Pause a process for a while, and resume it even if we die: `python -m sandbox.scenes.paused PID`.
 
-    with paused(pid):
+    with pause_process(pid):
         ...                          # the process exists, and does nothing
 
 Run as a program it pauses the process, prints that, and resumes the process when its own standard input ends:

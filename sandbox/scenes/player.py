@@ -4,9 +4,9 @@ It is a separate part of the stack, so that the supervisor ends a scene in order
 breaks (a worker, a broker, Redis) does not end the player. It shares only two files in DATA with the
 dashboard:
 
-scenes.json       the scenes and the last runs: written by the player, read by the dashboard scene-request
-the requested scene: created exclusively by the dashboard, and removed by the player after the scene, so that
-there is never a second one
+scenes.json     the scenes and the last runs: written by the player, read by the dashboard
+scene-request   the requested scene: created exclusively by the dashboard, and removed by the player after
+                the scene, so that there is never a second one
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 """Kafka's transaction protocol, request by request, for scenes that no client library can play.
 
-    with Coordinator(bootstrap, "demo-fence") as coordinator:
+    with CoordinatorConnection(bootstrap, "demo-fence") as coordinator:
         given = coordinator.init_producer_id()                    # as any producer's first request
         for given in coordinator.init_again(1000): ...            # pipelined on one connection
-        coordinator.state()                                       # "Empty"
+        coordinator.transaction_state()                           # "Empty"
     with Connection(leader) as broker:
         produce(broker, "demo-hanging-0", given, ("demo-hanging", 0), [b"x"])
 

@@ -3,7 +3,7 @@ pipeline's progress in its input, from its checkpoint or from its consumer group
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ class AuditedCheckpoint:
                 "checkpointLocation."
             )
         self.query_id, self.path = query_id, self._root.path
-        self._files, self._ledger = QueryFiles(self._root), LedgerFolder(self._root)
+        self.files, self._ledger = QueryFiles(self._root), LedgerFolder(self._root)
 
     @property
     def ledger_path(self) -> str:
@@ -80,18 +80,10 @@ class AuditedCheckpoint:
         commits, offsets = ({batch for name in log if (batch := batch_of(name)) is not None} for log in names)
         return frozenset(commits & offsets)
 
-    def is_control(self, batch_id: int) -> bool:
-        """Whether a batch has no data and never reaches the sink."""
-        return self._files.is_control(batch_id)
-
-    def sources_of(self, batch_id: int) -> Sequence[InputRange]:
-        """Return the offset log's entry of a batch, by source."""
-        return self._files.input_ranges(batch_id)
-
     def input_of(self, batch_id: int, decision: Decision | None) -> Mapping[TopicPartition, ReadRange] | None:
         """Return a batch's input from Kafka; None where a source is not Kafka, or the logs do not name it."""
         ranges: dict[TopicPartition, ReadRange] = {}
-        sources = decision.input if decision and decision.input else self._files.input_ranges(batch_id)
+        sources = decision.input if decision and decision.input else self.files.input_ranges(batch_id)
         for source in sources:
             end = parse_positions(source.end)
             start = self._start(source, batch_id)
@@ -129,7 +121,7 @@ def consumed_by_query(checkpoint: AuditedCheckpoint) -> ConsumedInput:
         raise AuditError(f"{checkpoint.path} has no committed batch yet")
     batch = max(finished)
     ends: Positions = {}
-    for source in checkpoint.sources_of(batch):
+    for source in checkpoint.files.input_ranges(batch):
         positions = parse_positions(source.end)
         if source.end is not None and positions is None:
             raise AuditError(f"{checkpoint.path}/offsets/{batch}: source {source.source} is no Kafka topic")

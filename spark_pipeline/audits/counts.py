@@ -167,7 +167,7 @@ def _judge(
     judged: list[Judged] = []
     for batch_id in settled:
         decision = done.decision(batch_id)
-        if decision is None and checkpoint.is_control(batch_id):
+        if decision is None and checkpoint.files.is_control(batch_id):
             batch = judge_control(batch_id)
         elif decision is None:
             batch = judge_unknown(batch_id, reads[batch_id], checkpoint.ledger_path)

@@ -24,6 +24,7 @@ from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.cluster import kafka_connection, read_topics
 from spark_pipeline.audits.records import RecordRange, read_records
 from spark_pipeline.audits.store import AuditStore
+from spark_pipeline.job import BatchFunction
 from spark_pipeline.sink import ExactlyOnceKafkaSink
 
 _FOLDER = "replays"
@@ -54,8 +55,7 @@ class Replay:
     def __init__(self, spark: SparkSession, store: AuditStore, options: ReplayOptions) -> None:
         self._spark, self._store, self._options = spark, store, options
         self._files = store.files
-        #: Why a batch failed: Spark wraps it in pages of Java.
-        self.failure: Exception | None = None
+        self.writer: BatchFunction | None = None
         # Raises AuditError at once; Spark would wait a minute for a missing topic.
         read_topics(kafka_connection(options.java), [options.target])
 
@@ -79,7 +79,7 @@ class Replay:
         new = self._new_ranges(lists)
         if new:
             number = max(lists, default=0) + 1
-            if not self._files.create(_list_name(number), _list_text(new)):
+            if not self._files.create(f"{_LISTS}/{manifest_name(number)}", _list_text(new)):
                 raise AuditError(f"another replay of {self._store.folder} has begun: run one at a time.")
             lists = {**lists, number: new}
         waiting = self._unfinished(lists)
@@ -91,7 +91,7 @@ class Replay:
 
     def _new_ranges(self, lists: Mapping[int, Sequence[AuditedRange]]) -> Sequence[AuditedRange]:
         """Return the newest manifest's losses that are in no list. Raises AuditError without a manifest."""
-        manifest = self._store.newest_manifest()
+        manifest = self._store.log.newest()
         if manifest is None:
             raise AuditError(f"{self._store.folder} has no manifest: run the audit first")
         table = self._store.read_table(manifest, LOSSES)
@@ -126,20 +126,13 @@ class Replay:
         lists = self._spark.readStream.schema(f"ranges ARRAY<STRUCT<{_RANGE_DDL}>>").options(**_LIST_OPTIONS)
 
         def write(duplicates: DataFrame, batch_id: int) -> None:
-            try:
-                sink(
-                    self._rows(
-                        [AuditedRange(*range_) for row in duplicates.collect() for range_ in row.ranges]
-                    ),
-                    batch_id,
-                )
-            except Exception as error:
-                self.failure = error
-                raise
+            ranges = [AuditedRange(*range_) for row in duplicates.collect() for range_ in row.ranges]
+            sink(self._rows(ranges), batch_id)
 
+        self.writer = BatchFunction(write)
         query = (
             lists.json(f"{self._store.folder}/{_LISTS}")
-            .writeStream.foreachBatch(write)
+            .writeStream.foreachBatch(self.writer)
             .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
             .start()
@@ -179,10 +172,6 @@ def _spans(ranges: Sequence[AuditedRange]) -> Sequence[RecordRange]:
         before = found.get(where, RecordRange(where, first, end))
         found[where] = RecordRange(where, min(first, before.from_offset), max(end, before.to_offset))
     return list(found.values())
-
-
-def _list_name(number: int) -> str:
-    return f"{_LISTS}/{manifest_name(number)}"
 
 
 def _list_text(ranges: Sequence[AuditedRange]) -> str:

@@ -28,12 +28,9 @@ class AuditStore:
     def __init__(self, spark: SparkSession, output: str, cluster: str, pipeline: str) -> None:
         self._spark = spark
         self.files = OutputFolder(spark, f"{output.rstrip('/')}/{audit_folder(cluster, pipeline)}")
-        self._log = ManifestLog(self.files, read_audit, failure=AuditError, kept=_KEPT)
+        #: Raises AuditError for a manifest of a later Fenceline.
+        self.log = ManifestLog(self.files, read_audit, failure=AuditError, kept=_KEPT)
         self.folder = self.files.url
-
-    def newest_manifest(self) -> AuditManifest | None:
-        """Return the newest manifest, None without any. Raises AuditError for one of a later Fenceline."""
-        return self._log.newest()
 
     def delete_orphans(self, manifest: AuditManifest | None) -> None:
         """Delete files of runs without a manifest. Raises AuditError where manifests are missing."""
@@ -57,7 +54,7 @@ class AuditStore:
             for table, rows in tables.items():
                 rows.coalesce(1).write.parquet(f"{self.folder}/parts/part={part}/table={table}")
             manifest = replace(manifest, parts=(*manifest.parts, part))
-        if not self._log.publish(manifest.run, write_audit(manifest)):
+        if not self.log.publish(manifest.run, write_audit(manifest)):
             raise AuditError(
                 f"another driver has written run {manifest.run} to {self.folder}: two audits of one pipeline "
                 "run. Stop one."

@@ -64,23 +64,14 @@ class History:
     owners: Sequence[Owner] = ()
     #: The last published manifest; None before the first micro-batch.
     manifest: Manifest | None = field(init=False)
-    #: The reason of a refused micro-batch: Spark reports only that its function failed.
-    refusal: HistoryError | None = field(init=False, default=None)
     _query: str = field(init=False, default="")
     _swept: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self.manifest = self.store.newest_manifest()
+        self.manifest = self.store.log.newest()
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Fold a micro-batch once. Raises HistoryError if checkpoint and output belong to different runs."""
-        try:
-            self._run(rows, batch)
-        except HistoryError as error:
-            self.refusal = error
-            raise
-
-    def _run(self, rows: DataFrame, batch: int) -> None:
         self._query = self._query or json.loads(self.store.query_of(self.checkpoint))["id"]
         before = self.manifest
         if not self._is_next(before, batch):

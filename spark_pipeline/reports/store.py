@@ -30,7 +30,8 @@ class ReportStore:
 
     def __init__(self, spark: SparkSession, output: str, cluster: str) -> None:
         self._files = OutputFolder(spark, f"{output.rstrip('/')}/{folder_of(cluster)}")
-        self._log = ManifestLog(self._files, read_manifest, failure=HistoryError, kept=_KEPT)
+        #: Raises HistoryError for a manifest of a later Fenceline.
+        self.log = ManifestLog(self._files, read_manifest, failure=HistoryError, kept=_KEPT)
         self.folder = self._files.url
         self.parts = f"{self.folder}/parts"
 
@@ -45,13 +46,9 @@ class ReportStore:
         # Rows without a day, such as state, are in `day=__HIVE_DEFAULT_PARTITION__`.
         return sorted(name[4:] for name in names if name.startswith("day=") and name[4:5].isdigit())
 
-    def newest_manifest(self) -> Manifest | None:
-        """Return the newest manifest, None without any. Raises HistoryError for one of a later Fenceline."""
-        return self._log.newest()
-
     def publish_manifest(self, manifest: Manifest) -> None:
         """Write a micro-batch's manifest; raises HistoryError if it exists already."""
-        if not self._log.publish(manifest.batch, write_manifest(manifest)):
+        if not self.log.publish(manifest.batch, write_manifest(manifest)):
             raise HistoryError(
                 f"another driver has written micro-batch {manifest.batch} to {self.folder}: two of them run "
                 "on one checkpoint. Stop one."

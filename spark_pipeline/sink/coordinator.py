@@ -297,16 +297,16 @@ class SinkCoordinator:
             self._finish(decision, DecisionOutcome.ABORTED)
             return
         on_first = None if self._observer is None else lambda: self._tell(Step.ENDING, decision.batch_id)
-        lost = self._transactions.commit(decision.transactions, on_first)
-        if lost.transactions:
+        lost, why = self._transactions.commit(decision.transactions, on_first)
+        if lost:
             if self._ledger.read_outcome(Round(decision.batch_id, decision.round)) is not None:
                 return  # A living driver was faster, and is using its transactional ids again.
-            report = LostTransactions(decision, lost.transactions, lost.why)
+            report = LostTransactions(decision, lost, why)
             if decision.batch_id not in self._settings.accept_loss:
                 raise report
             log.error("accepted by accept_loss: %s", report)
         self._tell(Step.ENDED, decision.batch_id)
-        ids = tuple(transaction.transactional_id for transaction in lost.transactions)
+        ids = tuple(transaction.transactional_id for transaction in lost)
         self._finish(decision, DecisionOutcome.LOST if ids else DecisionOutcome.COMMITTED, ids)
         self._tell(Step.DONE, decision.batch_id)
 

@@ -8,6 +8,7 @@ reads the ledger, and decides and finishes batches of a dead driver.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from fenceline.decode.ledger import (
     FOLDER,
@@ -34,6 +35,7 @@ from fenceline.spark.records import Broken, Damage, Decided, Decision, Done, Led
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.storage import Storage, open_storage, refuse_weak
 
+T = TypeVar("T")
 #: Number of batches whose files are kept, as in Spark's own logs.
 KEPT_BATCHES = 100
 
@@ -61,12 +63,7 @@ class LedgerFolder:
 
     def read_identity(self) -> Ledger | None:
         """Return the ledger's query, None for a ledger that was not begun."""
-        identity = decode_ledger(self._files.read(LEDGER))
-        if isinstance(identity, Broken):
-            if identity.damage is Damage.MISSING:
-                return None
-            raise self._unusable(identity)
-        return identity
+        return self._present(decode_ledger(self._files.read(LEDGER)))
 
     def begin_ledger(self, ledger: Ledger) -> Ledger:
         """Begin a ledger, or return the identity of one that another process has begun."""
@@ -94,12 +91,7 @@ class LedgerFolder:
 
     def read_outcome(self, round_: Round) -> Done | None:
         """Return the outcome of a decision, None before it is carried out."""
-        completion = decode_completion(round_, self._files.read(completion_name(round_)))
-        if isinstance(completion, Broken):
-            if completion.damage is Damage.MISSING:
-                return None
-            raise self._unusable(completion)
-        return completion
+        return self._present(decode_completion(round_, self._files.read(completion_name(round_))))
 
     def last_decision(self, names: Names, batch_id: int) -> Decision | None:
         """Return the last decision about a batch: a prepared one, or the newest abort."""
@@ -153,6 +145,14 @@ class LedgerFolder:
                 self._files.remove(completion_name(round_))
         if batch_id in names.dropped:
             self._files.remove(dropped_name(batch_id))
+
+    def _present(self, decoded: T | Broken) -> T | None:
+        """Return the content of a file, None without the file."""
+        if not isinstance(decoded, Broken):
+            return decoded
+        if decoded.damage is Damage.MISSING:
+            return None
+        raise self._unusable(decoded)
 
     def _unusable(self, broken: Broken) -> SinkError:
         folder = self.path.removesuffix(f"/{FOLDER}")

@@ -47,10 +47,6 @@ class Properties(NamedTuple):
         return {**DEFAULTS, **self.connection, **self.sending}
 
 
-def _bytes_as_kbytes(value: str) -> Mapping[str, str]:
-    return {"queue.buffering.max.kbytes": str(max(1, _whole(value) // 1024))}
-
-
 def _buffer(name: str) -> Translate:
     # -1 means the system's own size in Java, 0 in librdkafka.
     return lambda value: {name: str(max(0, _whole(value)))}
@@ -74,7 +70,7 @@ SENDING: Mapping[str, Translate] = {
     "acks": only_value("all", "-1", because="a transaction needs acknowledgements of all replicas in sync"),
     "enable.idempotence": only_value("true", because="a transactional producer is always idempotent"),
     "batch.size": same_value("batch.size"),
-    "buffer.memory": _bytes_as_kbytes,
+    "buffer.memory": lambda value: {"queue.buffering.max.kbytes": str(max(1, _whole(value) // 1024))},
     "compression.type": same_value("compression.type"),
     "compression.gzip.level": same_value("compression.level"),
     "compression.lz4.level": same_value("compression.level"),

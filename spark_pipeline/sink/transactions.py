@@ -40,13 +40,6 @@ class Bad(NamedTuple):
     reason: str
 
 
-class MissingTransactions(NamedTuple):
-    """Transactions of a prepared batch that ended before their commit."""
-
-    transactions: tuple[SinkTransaction, ...]
-    why: str
-
-
 class DriverLease(NamedTuple):
     """A driver's lease: the producer id and epoch from initialising the ledger's lease id."""
 
@@ -111,8 +104,8 @@ class Transactions:
 
     def commit(
         self, transactions: Sequence[SinkTransaction], on_first: Callable[[], None] | None = None
-    ) -> MissingTransactions:
-        """Commit transactions of a prepared batch; return the lost ones. Repeating it is safe.
+    ) -> tuple[tuple[SinkTransaction, ...], str]:
+        """Commit a prepared batch's transactions; return those that had ended, and why. Repeating it is safe.
 
         With `on_first`, the first transaction is committed alone, and `on_first` is called before the others.
         Raises `SinkError` if coordinators do not answer: the batch stays prepared.
@@ -209,7 +202,9 @@ class Transactions:
         ]
         return self._admin.end_transactions(endings, timeout_s=self._patience_s)
 
-    def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> MissingTransactions:
+    def _lost(
+        self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]
+    ) -> tuple[tuple[SinkTransaction, ...], str]:
         """Return the uncommitted transactions, by coordinators' descriptions or by the answers."""
         described = self._describe([transaction.transactional_id for transaction in gone])
         lost, reasons = [], set()
@@ -225,7 +220,7 @@ class Transactions:
                 raise SinkError(f"{transaction.transactional_id}: {state.text}. Its batch stays prepared")
             lost.append(transaction)
             reasons.add(f"{answers[transaction.transactional_id].word}: {now}")
-        return MissingTransactions(tuple(lost), "; ".join(sorted(reasons)))
+        return tuple(lost), "; ".join(sorted(reasons))
 
 
 def _unseen(described: Described | NotDescribed) -> bool:
