@@ -30,7 +30,7 @@ def _absence_reason(lease: leases.Lease) -> str | None:
 
 
 _topic = TailedTopic(
-    collector_store.TRANSACTION_STATE, flush_s=0.015, save_at_once=6_000, open_tail=_open_tail,
+    collector_store.TRANSACTION_STATE, flush_s=0.008, save_at_once=6_000, open_tail=_open_tail,
     prepare_save=_prepare_save, forget_topic=_forget_topic, absence_reason=_absence_reason,
     is_inside=Scope.has_id,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 window.fenceline = window.fenceline || {};
 {
   const COLLECTORS_GAP = 1000; // They ring several times a second, and mostly move a clock.
-  const REST = 2; // A page that took long twice is asked for less often; a server that just started is slow once.
+  const REST = 1.4; // A page that took long twice is asked for less often; a server that just started is slow once.
   const SAFETY_POLL = 60000;
   const DOWN_POLL = 5000;
   const LONGEST_BACKOFF = 10000;
