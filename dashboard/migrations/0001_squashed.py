@@ -72,7 +72,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "action",
-                "verbose_name_plural": "actions",
                 "permissions": [
                     ("fence_producer", "Can fence producers"),
                     ("abort_marker", "Can write abort markers for hanging transactions"),
@@ -129,7 +128,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "channel",
-                "verbose_name_plural": "channels",
             },
         ),
         migrations.CreateModel(
@@ -147,7 +145,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "cluster",
-                "verbose_name_plural": "clusters",
             },
         ),
         migrations.CreateModel(
@@ -180,7 +177,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "API token",
-                "verbose_name_plural": "API tokens",
             },
         ),
         migrations.CreateModel(
@@ -279,7 +275,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "alert",
-                "verbose_name_plural": "alerts",
                 "indexes": [
                     models.Index(fields=["cluster", "seen_ms"], name="alert_seen"),
                     models.Index(
@@ -318,7 +313,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "action record",
-                "verbose_name_plural": "action records",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "key", "producer_id", "producer_epoch", "state"),
@@ -365,7 +359,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "collector",
-                "verbose_name_plural": "collectors",
                 "constraints": [models.UniqueConstraint(fields=("cluster", "name"), name="collector_name")],
             },
         ),
@@ -398,7 +391,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "offset commit",
-                "verbose_name_plural": "offset commits",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "key", "topic", "partition"), name="commit_record_key"
@@ -519,7 +511,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "finding",
-                "verbose_name_plural": "findings",
                 "indexes": [
                     models.Index(fields=["cluster", "seen_at"], name="finding_seen"),
                     models.Index(
@@ -562,7 +553,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "gap",
-                "verbose_name_plural": "gaps",
                 "constraints": [
                     models.UniqueConstraint(
                         condition=models.Q(("until_ms", None)),
@@ -623,7 +613,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "consumer group",
-                "verbose_name_plural": "consumer groups",
                 "indexes": [models.Index(fields=["cluster", "family"], name="group_family")],
                 "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="group_key")],
             },
@@ -677,7 +666,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "group offset",
-                "verbose_name_plural": "group offsets",
                 "indexes": [models.Index(fields=["topic", "partition"], name="group_offset_of_partition")],
                 "constraints": [
                     models.UniqueConstraint(
@@ -709,7 +697,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "group membership",
-                "verbose_name_plural": "group memberships",
                 "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="group_record_key")],
             },
         ),
@@ -746,7 +733,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "incident",
-                "verbose_name_plural": "incidents",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("closed_ms", None)), fields=["cluster"], name="incident_open"
@@ -796,7 +782,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "incident event",
-                "verbose_name_plural": "incident events",
                 "indexes": [models.Index(fields=["at_ms"], name="incident_event_at")],
             },
         ),
@@ -834,7 +819,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "incident finding",
-                "verbose_name_plural": "incident findings",
                 "indexes": [
                     models.Index(fields=["finding"], name="incident_of_finding"),
                     models.Index(
@@ -891,7 +875,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "partition",
-                "verbose_name_plural": "partitions",
                 "permissions": [("ask_replicas", "Can ask every replica for its producers")],
                 "indexes": [
                     models.Index(
@@ -951,7 +934,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "LSO blocker",
-                "verbose_name_plural": "LSO blockers",
                 "indexes": [models.Index(fields=["cluster", "producer_id"], name="pin_producer")],
                 "constraints": [
                     models.UniqueConstraint(
@@ -996,7 +978,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "log position",
-                "verbose_name_plural": "log positions",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "topic", "partition"), name="position_partition"
@@ -1133,7 +1114,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "recent transition list",
-                "verbose_name_plural": "recent transition lists",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("expired_ms__isnull", False)),
@@ -1276,7 +1256,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "replica check",
-                "verbose_name_plural": "replica checks",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "topic", "partition", "broker"), name="replica_look_name"
@@ -1314,7 +1293,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "query run",
-                "verbose_name_plural": "query runs",
                 "indexes": [models.Index(fields=["query", "heard_ms"], name="run_heard")],
                 "constraints": [models.UniqueConstraint(fields=("query", "run_id"), name="run_of_query")],
             },
@@ -1338,7 +1316,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "silence",
-                "verbose_name_plural": "silences",
                 "indexes": [models.Index(fields=["ends_ms"], name="silence_ends")],
             },
         ),
@@ -1387,7 +1364,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "sink decision",
-                "verbose_name_plural": "sink decisions",
                 "indexes": [
                     models.Index(condition=models.Q(("outcome", "")), fields=["query"], name="decision_open"),
                     models.Index(
@@ -1420,7 +1396,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "state count",
-                "verbose_name_plural": "state counts",
                 "constraints": [
                     models.UniqueConstraint(fields=("cluster", "shard", "state"), name="state_count_state")
                 ],
@@ -1506,7 +1481,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "transactional id",
-                "verbose_name_plural": "transactional ids",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("state__in", ["Ongoing", "PrepareCommit", "PrepareAbort"])),
@@ -1649,7 +1623,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "transition",
-                "verbose_name_plural": "transitions",
                 "indexes": [
                     models.Index(fields=["cluster", "rev"], name="transition_rev"),
                     models.Index(fields=["cluster", "at_ms"], name="transition_at"),
@@ -1687,7 +1660,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "alert change",
-                "verbose_name_plural": "alert changes",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("processed_at", None)), fields=["id"], name="change_unprocessed"

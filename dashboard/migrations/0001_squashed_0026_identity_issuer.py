@@ -104,7 +104,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "action",
-                "verbose_name_plural": "actions",
                 "permissions": [
                     ("fence_producer", "Can fence producers"),
                     ("abort_marker", "Can write abort markers for hanging transactions"),
@@ -162,7 +161,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "channel",
-                "verbose_name_plural": "channels",
             },
         ),
         migrations.CreateModel(
@@ -181,7 +179,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "cluster",
-                "verbose_name_plural": "clusters",
             },
         ),
         migrations.CreateModel(
@@ -215,7 +212,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "API token",
-                "verbose_name_plural": "API tokens",
             },
         ),
         migrations.CreateModel(
@@ -314,7 +310,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "alert",
-                "verbose_name_plural": "alerts",
                 "indexes": [
                     models.Index(fields=["cluster", "seen_ms"], name="alert_seen"),
                     models.Index(
@@ -352,7 +347,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "added offset list",
-                "verbose_name_plural": "added offset lists",
                 "indexes": [models.Index(fields=["cluster", "read_ms"], name="added_offsets_read")],
                 "constraints": [
                     models.UniqueConstraint(
@@ -388,7 +382,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "action record",
-                "verbose_name_plural": "action records",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "key", "producer_id", "producer_epoch", "state"),
@@ -429,7 +422,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "lossy commit",
-                "verbose_name_plural": "lossy commits",
                 "indexes": [models.Index(fields=["cluster", "committed_ms"], name="aborted_commit_at")],
                 "constraints": [
                     models.UniqueConstraint(
@@ -460,7 +452,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "cluster limit",
-                "verbose_name_plural": "cluster limits",
             },
         ),
         migrations.CreateModel(
@@ -494,7 +485,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "collector",
-                "verbose_name_plural": "collectors",
                 "constraints": [models.UniqueConstraint(fields=("cluster", "name"), name="collector_name")],
             },
         ),
@@ -527,7 +517,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "offset commit",
-                "verbose_name_plural": "offset commits",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "key", "topic", "partition"), name="commit_record_key"
@@ -565,7 +554,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "connector",
-                "verbose_name_plural": "connectors",
                 "constraints": [
                     models.UniqueConstraint(fields=("cluster", "url", "name"), name="connector_of_api")
                 ],
@@ -598,7 +586,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "coordinator move",
-                "verbose_name_plural": "coordinator moves",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "seen_ms", "from_broker", "to_broker"), name="coordinator_move"
@@ -629,7 +616,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "deleted partition",
-                "verbose_name_plural": "deleted partitions",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "topic", "partition"), name="deleted_partition_name"
@@ -737,7 +723,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "dropped offset",
-                "verbose_name_plural": "dropped offsets",
                 "indexes": [models.Index(fields=["cluster", "dropped_ms"], name="dropped_offset_at")],
             },
         ),
@@ -810,7 +795,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "finding",
-                "verbose_name_plural": "findings",
                 "indexes": [
                     models.Index(fields=["cluster", "seen_at"], name="finding_seen"),
                     models.Index(
@@ -860,7 +844,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "Flink job",
-                "verbose_name_plural": "Flink jobs",
                 "constraints": [models.UniqueConstraint(fields=("cluster", "ident"), name="flink_job_ident")],
             },
         ),
@@ -891,7 +874,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "Flink checkpoint",
-                "verbose_name_plural": "Flink checkpoints",
                 "constraints": [
                     models.UniqueConstraint(fields=("job", "name"), name="checkpoint_of_flink_job")
                 ],
@@ -925,7 +907,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "Flink run",
-                "verbose_name_plural": "Flink runs",
                 "constraints": [
                     models.UniqueConstraint(fields=("cluster", "url", "job_id"), name="flink_run_of_api")
                 ],
@@ -953,7 +934,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "gap",
-                "verbose_name_plural": "gaps",
                 "constraints": [
                     models.UniqueConstraint(
                         condition=models.Q(("until_ms", None)),
@@ -1017,7 +997,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "consumer group",
-                "verbose_name_plural": "consumer groups",
                 "indexes": [models.Index(fields=["cluster", "family"], name="group_family")],
                 "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="group_key")],
             },
@@ -1072,7 +1051,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "group offset",
-                "verbose_name_plural": "group offsets",
                 "indexes": [models.Index(fields=["topic", "partition"], name="group_offset_of_partition")],
                 "constraints": [
                     models.UniqueConstraint(
@@ -1104,7 +1082,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "group membership",
-                "verbose_name_plural": "group memberships",
                 "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="group_record_key")],
             },
         ),
@@ -1147,7 +1124,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "incident",
-                "verbose_name_plural": "incidents",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("closed_ms", None)), fields=["cluster"], name="incident_open"
@@ -1199,7 +1175,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "incident event",
-                "verbose_name_plural": "incident events",
                 "indexes": [models.Index(fields=["at_ms"], name="incident_event_at")],
             },
         ),
@@ -1237,7 +1212,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "incident finding",
-                "verbose_name_plural": "incident findings",
                 "indexes": [
                     models.Index(fields=["finding"], name="incident_of_finding"),
                     models.Index(
@@ -1285,7 +1259,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "incident revision",
-                "verbose_name_plural": "incident revisions",
                 "indexes": [models.Index(fields=["incident", "at_ms"], name="incident_revision_at")],
             },
         ),
@@ -1310,7 +1283,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "observed span",
-                "verbose_name_plural": "observed spans",
                 "indexes": [models.Index(fields=["cluster", "source", "to_ms"], name="observed_span_to")],
             },
         ),
@@ -1360,7 +1332,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "partition",
-                "verbose_name_plural": "partitions",
                 "permissions": [
                     ("ask_replicas", "Can ask every replica for its producers"),
                     ("view_payload", "Can see keys and values of records"),
@@ -1423,7 +1394,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "LSO blocker",
-                "verbose_name_plural": "LSO blockers",
                 "indexes": [models.Index(fields=["cluster", "producer_id"], name="pin_producer")],
                 "constraints": [
                     models.UniqueConstraint(
@@ -1469,7 +1439,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "log position",
-                "verbose_name_plural": "log positions",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "topic", "partition"), name="position_partition"
@@ -1572,7 +1541,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "operator state",
-                "verbose_name_plural": "operator states",
                 "constraints": [
                     models.UniqueConstraint(fields=("query", "operator_id"), name="operator_state_of_query")
                 ],
@@ -1641,7 +1609,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "recent transition list",
-                "verbose_name_plural": "recent transition lists",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("expired_ms__isnull", False)),
@@ -1787,7 +1754,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "replica check",
-                "verbose_name_plural": "replica checks",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "topic", "partition", "broker"), name="replica_look_name"
@@ -1825,7 +1791,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "query run",
-                "verbose_name_plural": "query runs",
                 "indexes": [models.Index(fields=["query", "heard_ms"], name="run_heard")],
                 "constraints": [models.UniqueConstraint(fields=("query", "run_id"), name="run_of_query")],
             },
@@ -1906,7 +1871,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "series chunk",
-                "verbose_name_plural": "series chunks",
                 "indexes": [
                     models.Index(
                         fields=["cluster", "kind", "resolution", "until_ms", "series", "peak"],
@@ -1939,7 +1903,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "silence",
-                "verbose_name_plural": "silences",
                 "indexes": [models.Index(fields=["ends_ms"], name="silence_ends")],
             },
         ),
@@ -1988,7 +1951,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "sink decision",
-                "verbose_name_plural": "sink decisions",
                 "indexes": [
                     models.Index(condition=models.Q(("outcome", "")), fields=["query"], name="decision_open"),
                     models.Index(
@@ -2021,7 +1983,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "state count",
-                "verbose_name_plural": "state counts",
                 "constraints": [
                     models.UniqueConstraint(fields=("cluster", "shard", "state"), name="state_count_state")
                 ],
@@ -2154,7 +2115,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "transactional id",
-                "verbose_name_plural": "transactional ids",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("state__in", ["Ongoing", "PrepareCommit", "PrepareAbort"])),
@@ -2297,7 +2257,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "transition",
-                "verbose_name_plural": "transitions",
                 "indexes": [
                     models.Index(fields=["cluster", "rev"], name="transition_rev"),
                     models.Index(fields=["cluster", "at_ms"], name="transition_at"),
@@ -2335,7 +2294,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "alert change",
-                "verbose_name_plural": "alert changes",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("processed_at", None)), fields=["id"], name="change_unprocessed"
@@ -2368,7 +2326,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "audit violation",
-                "verbose_name_plural": "audit violations",
                 "constraints": [
                     models.UniqueConstraint(fields=("cluster", "pipeline"), name="audit_violation_of")
                 ],

@@ -25,7 +25,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "observed span",
-                "verbose_name_plural": "observed spans",
             },
         ),
         migrations.CreateModel(
@@ -76,7 +75,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "series chunk",
-                "verbose_name_plural": "series chunks",
             },
         ),
         migrations.AddIndex(

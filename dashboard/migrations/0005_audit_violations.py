@@ -33,7 +33,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "audit violation",
-                "verbose_name_plural": "audit violations",
                 "constraints": [
                     models.UniqueConstraint(fields=("cluster", "pipeline"), name="audit_violation_of")
                 ],

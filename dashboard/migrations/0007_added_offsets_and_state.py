@@ -36,7 +36,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "added offset list",
-                "verbose_name_plural": "added offset lists",
                 "indexes": [models.Index(fields=["cluster", "read_ms"], name="added_offsets_read")],
                 "constraints": [
                     models.UniqueConstraint(
@@ -69,7 +68,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "operator state",
-                "verbose_name_plural": "operator states",
                 "constraints": [
                     models.UniqueConstraint(fields=("query", "operator_id"), name="operator_state_of_query")
                 ],

@@ -22,7 +22,6 @@ class Migration(migrations.Migration):
                     ("force_action", "Can do what is refused, with a reason"),
                 ],
                 "verbose_name": "action",
-                "verbose_name_plural": "actions",
             },
         ),
         migrations.AlterField(
@@ -68,7 +67,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "Flink job",
-                "verbose_name_plural": "Flink jobs",
             },
         ),
         migrations.CreateModel(
@@ -98,7 +96,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "Flink checkpoint",
-                "verbose_name_plural": "Flink checkpoints",
             },
         ),
         migrations.AddConstraint(

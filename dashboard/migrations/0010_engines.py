@@ -40,7 +40,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "connector",
-                "verbose_name_plural": "connectors",
                 "constraints": [
                     models.UniqueConstraint(fields=("cluster", "url", "name"), name="connector_of_api")
                 ],
@@ -74,7 +73,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "Flink run",
-                "verbose_name_plural": "Flink runs",
                 "constraints": [
                     models.UniqueConstraint(fields=("cluster", "url", "job_id"), name="flink_run_of_api")
                 ],

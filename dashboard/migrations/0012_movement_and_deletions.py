@@ -38,7 +38,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "deleted partition",
-                "verbose_name_plural": "deleted partitions",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "topic", "partition"), name="deleted_partition_name"
@@ -69,7 +68,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "dropped offset",
-                "verbose_name_plural": "dropped offsets",
                 "indexes": [models.Index(fields=["cluster", "dropped_ms"], name="dropped_offset_at")],
             },
         ),

@@ -114,7 +114,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "incident revision",
-                "verbose_name_plural": "incident revisions",
                 "indexes": [models.Index(fields=["incident", "at_ms"], name="incident_revision_at")],
             },
         ),

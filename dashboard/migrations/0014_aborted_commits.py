@@ -35,7 +35,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "lossy commit",
-                "verbose_name_plural": "lossy commits",
                 "indexes": [models.Index(fields=["cluster", "committed_ms"], name="aborted_commit_at")],
                 "constraints": [
                     models.UniqueConstraint(

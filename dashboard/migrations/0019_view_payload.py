@@ -17,7 +17,6 @@ class Migration(migrations.Migration):
                     ("view_payload", "Can see keys and values of records"),
                 ],
                 "verbose_name": "partition",
-                "verbose_name_plural": "partitions",
             },
         ),
     ]

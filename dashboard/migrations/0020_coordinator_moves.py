@@ -37,7 +37,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "coordinator move",
-                "verbose_name_plural": "coordinator moves",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("cluster", "seen_ms", "from_broker", "to_broker"), name="coordinator_move"

@@ -38,7 +38,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "cluster limit",
-                "verbose_name_plural": "cluster limits",
             },
         ),
     ]

@@ -7,15 +7,11 @@ with the database's clock.
 A table's `cluster` column has no index of its own if a unique key begins with it.
 """
 
-from dashboard.models.access import ClusterLimit, ExternalIdentity, Token
+from dashboard.models.access import SIGN_INS, AuditEntry, ClusterLimit, ExternalIdentity, Token
 from dashboard.models.acting import Action, ActionRecord
 from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence
-from dashboard.models.audit import SIGN_INS, AuditEntry
-from dashboard.models.audited_pipelines import AuditViolationRecord
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
-from dashboard.models.engines import ConnectorRecord, FlinkRunRecord
-from dashboard.models.flink import FlinkCheckpointRecord, FlinkJob
-from dashboard.models.flow import TopicTally
+from dashboard.models.engines import ConnectorRecord, FlinkCheckpointRecord, FlinkJob, FlinkRunRecord
 from dashboard.models.groups import (
     AddedOffsetsRecord,
     CommitRecord,
@@ -24,8 +20,14 @@ from dashboard.models.groups import (
     GroupOffset,
     GroupRecord,
 )
-from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding, IncidentRevision
-from dashboard.models.judging import FindingRecord
+from dashboard.models.incidents import (
+    AuditViolationRecord,
+    FindingRecord,
+    Incident,
+    IncidentEvent,
+    IncidentFinding,
+    IncidentRevision,
+)
 from dashboard.models.partitions import DeletedPartition, PartitionRecord, PinRecord, ReplicaLook
 from dashboard.models.queries import Batch, OperatorStateRecord, Query, Run, SinkDecision, state_at
 from dashboard.models.recoveries import AbortedCommit, Recovery
@@ -41,6 +43,7 @@ from dashboard.models.transactions import (
     Recent,
     StateCount,
     Tally,
+    TopicTally,
     Transaction,
     TransitionRecord,
 )

@@ -1,8 +1,9 @@
-"""Users' identities and cluster limits, and API tokens."""
+"""Users' identities and cluster limits, API tokens, and the audit log."""
 
 from datetime import datetime
 
 from django.contrib.auth.models import User
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
 
@@ -36,7 +37,6 @@ class ClusterLimit(models.Model):
 
     class Meta:
         verbose_name = "cluster limit"
-        verbose_name_plural = "cluster limits"
 
     def __str__(self) -> str:
         return f"{self.user}: {', '.join(self.clusters)}"
@@ -66,7 +66,6 @@ class Token(models.Model):
 
     class Meta:
         verbose_name = "API token"
-        verbose_name_plural = "API tokens"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.role})"
@@ -76,3 +75,87 @@ class Token(models.Model):
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
+
+
+class AuditEntry(models.Model):
+    """A change or a sign-in. It has no foreign keys, so that it outlives deleted rows."""
+
+    class Event(models.TextChoices):
+        """A stable identifier, and its text on a page."""
+
+        CHANNEL_CREATED = "channel.created", "channel added"
+        CHANNEL_CHANGED = "channel.changed", "channel changed"
+        CHANNEL_ENABLED = "channel.enabled", "channel enabled"
+        CHANNEL_DISABLED = "channel.disabled", "channel disabled"
+        CHANNEL_SECRET_ROTATED = "channel.secret_rotated", "channel secret rotated"
+        CHANNEL_OLD_SECRET_ENDED = "channel.old_secret_ended", "old channel secret ended"
+        CHANNEL_DELETED = "channel.deleted", "channel deleted"
+        SILENCE_CREATED = "silence.created", "silence added"
+        SILENCE_ENDED = "silence.ended", "silence ended"
+        INCIDENT_ACKNOWLEDGED = "incident.acknowledged", "incident acknowledged"
+        INCIDENT_NOTED = "incident.noted", "note added to an incident"
+        PAYLOAD_SHOWN = "payload.shown", "key and value of a record shown"
+        SCENE_PLAYED = "scene.played", "scene played in the sandbox"
+        TOKEN_CREATED = "token.created", "token created"
+        TOKEN_CHANGED = "token.changed", "token changed"
+        TOKEN_REVOKED = "token.revoked", "token revoked"
+        TOKEN_DELETED = "token.deleted", "token deleted"
+        USER_CREATED = "user.created", "user added"
+        USER_CHANGED = "user.changed", "user changed"
+        USER_DELETED = "user.deleted", "user deleted"
+        PASSWORD_CHANGED = "password.changed", "password changed"
+        ROLE_CREATED = "role.created", "role added"
+        ROLE_CHANGED = "role.changed", "role changed"
+        ROLE_DELETED = "role.deleted", "role deleted"
+        SIGN_IN_SUCCEEDED = "sign_in.succeeded", "signed in"
+        SIGN_IN_FAILED = "sign_in.failed", "sign-in failed"
+        SIGN_IN_LOCKED = "sign_in.locked", "sign-in locked"
+        SIGN_IN_UNLOCKED = "sign_in.unlocked", "sign-in unlocked"
+        SIGNED_OUT = "signed_out", "signed out"
+
+    class Via(models.TextChoices):
+        PAGE = "page"
+        ADMIN = "admin"
+        API = "api"
+        COMMAND = "command"
+        #: Fenceline itself, without a request: a Celery worker.
+        SYSTEM = "system"
+
+    at = models.DateTimeField(auto_now_add=True)
+    event = models.CharField(max_length=32)
+    #: A user's name, "token NAME" or "manage.py NAME"; "" if unknown.
+    actor = models.CharField(max_length=200, blank=True)
+    via = models.CharField(max_length=8, choices=Via)
+    #: The client's address; None without a request, or behind a Unix socket.
+    address = models.GenericIPAddressField(null=True)
+    #: "channel", "silence", "incident", "scene", "token", "user", "role", "address" or "".
+    subject_kind = models.CharField(max_length=16, blank=True)
+    subject_id = models.BigIntegerField(null=True)
+    #: Its name at that time; "" for a sign-in with an unknown name.
+    subject_name = models.CharField(max_length=200, blank=True)
+    #: {field: [before, after], …}; for a secret only `redact.HIDDEN`.
+    changes = models.JSONField(default=dict, encoder=DjangoJSONEncoder)
+    #: Failed sign-ins of one name and address within an hour of `at` are one row.
+    count = models.IntegerField(default=1)
+
+    class Meta:
+        verbose_name = "audit entry"
+        verbose_name_plural = "audit entries"
+        default_permissions = ("view",)
+        indexes = [
+            models.Index(fields=["event", "id"], name="audit_of_event"),
+            models.Index(fields=["event", "at"], name="audit_old"),
+            models.Index(fields=["actor", "id"], name="audit_of_actor"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} {self.subject_name}".rstrip()
+
+
+#: Events that are pruned; changes are kept.
+SIGN_INS = (
+    AuditEntry.Event.SIGN_IN_SUCCEEDED,
+    AuditEntry.Event.SIGN_IN_FAILED,
+    AuditEntry.Event.SIGN_IN_LOCKED,
+    AuditEntry.Event.SIGNED_OUT,
+)

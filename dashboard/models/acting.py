@@ -64,7 +64,6 @@ class Action(OfCluster):
 
     class Meta:
         verbose_name = "action"
-        verbose_name_plural = "actions"
         permissions = [
             ("fence_producer", "Can fence producers"),
             ("abort_marker", "Can write abort markers for hanging transactions"),
@@ -106,7 +105,6 @@ class ActionRecord(OfCluster):
 
     class Meta:
         verbose_name = "action record"
-        verbose_name_plural = "action records"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "key", "producer_id", "producer_epoch", "state"],

@@ -3,8 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster, OfCluster
-from dashboard.models.scope import ManagerOfAlert, ScopedManager
+from dashboard.models.collecting import Cluster, ManagerOfAlert, OfCluster, ScopedManager
 from fenceline.facts import Severity
 
 _SEVERITIES = [(severity.value, severity.value) for severity in Severity]
@@ -54,7 +53,6 @@ class Alert(OfCluster):
 
     class Meta:
         verbose_name = "alert"
-        verbose_name_plural = "alerts"
         constraints = [models.UniqueConstraint(fields=["fingerprint"], name="alert_fingerprint")]
         indexes = [
             models.Index(fields=["cluster", "seen_ms"], name="alert_seen"),
@@ -85,7 +83,6 @@ class AlertChange(models.Model):
 
     class Meta:
         verbose_name = "alert change"
-        verbose_name_plural = "alert changes"
         indexes = [
             models.Index(fields=["id"], condition=Q(processed_at=None), name="change_unprocessed"),
             models.Index(fields=["alert", "at_ms"], name="change_of_alert"),
@@ -97,8 +94,6 @@ class AlertChange(models.Model):
 
 
 class Channel(models.Model):
-    """A receiver of notifications."""
-
     class Kind(models.TextChoices):
         #: The Alertmanager webhook, version 4, signed as Standard Webhooks.
         WEBHOOK = "webhook"
@@ -135,7 +130,6 @@ class Channel(models.Model):
 
     class Meta:
         verbose_name = "channel"
-        verbose_name_plural = "channels"
 
     def __str__(self) -> str:
         return self.name
@@ -228,7 +222,6 @@ class Silence(models.Model):
 
     class Meta:
         verbose_name = "silence"
-        verbose_name_plural = "silences"
         indexes = [models.Index(fields=["ends_ms"], name="silence_ends")]
 
     def __str__(self) -> str:

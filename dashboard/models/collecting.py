@@ -1,9 +1,49 @@
-"""Clusters, their collectors and log positions, and gaps in the observation."""
+"""Clusters, their collectors, log positions and gaps; managers that limit rows to visible clusters."""
+
+from contextvars import ContextVar
+from typing import TypeVar
 
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.scope import ClusterManager, ScopedManager
+M = TypeVar("M", bound=models.Model)
+#: The keys of the clusters; None for all, as in a worker. The threads of a request share its value.
+visible_clusters: ContextVar[frozenset[int] | None] = ContextVar("visible_clusters", default=None)
+
+
+class ScopedManager(models.Manager[M]):
+    """The rows of clusters that the caller may see; `path` leads from a row to its cluster's key."""
+
+    path = "cluster_id"
+
+    def get_queryset(self) -> models.QuerySet[M]:
+        """Return the rows of visible clusters."""
+        rows, visible = super().get_queryset(), visible_clusters.get()
+        return rows if visible is None else rows.filter(**{f"{self.path}__in": visible})
+
+
+class ClusterManager(ScopedManager[M]):
+    path = "pk"
+
+
+class ManagerOfQuery(ScopedManager[M]):
+    path = "query__cluster_id"
+
+
+class ManagerOfGroup(ScopedManager[M]):
+    path = "group__cluster_id"
+
+
+class ManagerOfFlinkJob(ScopedManager[M]):
+    path = "job__cluster_id"
+
+
+class ManagerOfIncident(ScopedManager[M]):
+    path = "incident__cluster_id"
+
+
+class ManagerOfAlert(ScopedManager[M]):
+    path = "alert__cluster_id"
 
 
 class Cluster(models.Model):
@@ -20,7 +60,6 @@ class Cluster(models.Model):
 
     class Meta:
         verbose_name = "cluster"
-        verbose_name_plural = "clusters"
 
     def __str__(self) -> str:
         return self.name
@@ -71,7 +110,6 @@ class Position(OfCluster):
 
     class Meta:
         verbose_name = "log position"
-        verbose_name_plural = "log positions"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="position_partition")
         ]
@@ -117,7 +155,6 @@ class Collector(models.Model):
 
     class Meta:
         verbose_name = "collector"
-        verbose_name_plural = "collectors"
         constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="collector_name")]
 
     def __str__(self) -> str:
@@ -140,7 +177,6 @@ class GapRecord(models.Model):
 
     class Meta:
         verbose_name = "gap"
-        verbose_name_plural = "gaps"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "source", "scope"], condition=Q(until_ms=None), name="gap_open_once"

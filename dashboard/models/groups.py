@@ -2,8 +2,7 @@
 
 from django.db import models
 
-from dashboard.models.collecting import Observed, OfCluster
-from dashboard.models.scope import ManagerOfGroup
+from dashboard.models.collecting import ManagerOfGroup, Observed, OfCluster
 from fenceline.kafka.groups import GroupStatus, is_beyond_end, lag_to_lso
 
 
@@ -29,7 +28,6 @@ class CommitRecord(OfCluster):
 
     class Meta:
         verbose_name = "offset commit"
-        verbose_name_plural = "offset commits"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "key", "topic", "partition"], name="commit_record_key")
         ]
@@ -52,7 +50,6 @@ class GroupRecord(OfCluster):
 
     class Meta:
         verbose_name = "group membership"
-        verbose_name_plural = "group memberships"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="group_record_key")]
 
     def __str__(self) -> str:
@@ -80,7 +77,6 @@ class AddedOffsetsRecord(OfCluster):
 
     class Meta:
         verbose_name = "added offset list"
-        verbose_name_plural = "added offset lists"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "producer_id", "log_partition"], name="added_offsets_key"
@@ -132,7 +128,6 @@ class Group(Observed):
 
     class Meta:
         verbose_name = "consumer group"
-        verbose_name_plural = "consumer groups"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="group_key")]
         indexes = [models.Index(fields=["cluster", "family"], name="group_family")]
 
@@ -177,7 +172,6 @@ class GroupOffset(models.Model):
 
     class Meta:
         verbose_name = "group offset"
-        verbose_name_plural = "group offsets"
         constraints = [
             models.UniqueConstraint(fields=["group", "topic", "partition"], name="group_offset_partition")
         ]
@@ -188,7 +182,6 @@ class GroupOffset(models.Model):
 
     @property
     def beyond_end(self) -> bool:
-        """Return whether its offset is past the end of the log."""
         return is_beyond_end(self.offset, self.high_watermark)
 
     @property
@@ -218,7 +211,6 @@ class DroppedOffset(OfCluster):
 
     class Meta:
         verbose_name = "dropped offset"
-        verbose_name_plural = "dropped offsets"
         indexes = [models.Index(fields=["cluster", "dropped_ms"], name="dropped_offset_at")]
 
     def __str__(self) -> str:

@@ -1,15 +1,63 @@
-"""Incidents: causes with their effects, over time (`fenceline.incidents`).
-
-The lease of findings also protects these tables.
-"""
+"""The rules' findings, the incidents that group them, and pipelines whose audit found violations."""
 
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster
-from dashboard.models.scope import ManagerOfIncident, ScopedManager
+from dashboard.models.collecting import Cluster, ManagerOfIncident, OfCluster, ScopedManager
 from fenceline.facts import Severity
 from fenceline.incidents.findings import IncidentEventKind
+
+
+class FindingRecord(models.Model):
+    """A rule's verdict about a subject over time, open while `closed_at` is None."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    rule = models.CharField(max_length=64)
+    subject = models.TextField()
+    #: The transaction, batch or start of its subject (`fenceline.facts.Finding.instance`).
+    instance = models.TextField(blank=True, default="")
+    #: SHA-256 of cluster, rule and subject: a subject may be longer than an index entry.
+    fingerprint = models.BinaryField(max_length=32)
+    severity = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Severity])
+    summary = models.TextField()
+    evidence = models.TextField()
+    next_step = models.TextField()
+    affected = models.JSONField(default=list)
+    #: When it ends by itself, or records are lost, unless somebody acts; None if unknown.
+    deadline_ms = models.BigIntegerField(null=True)
+    since_ms = models.BigIntegerField()
+    seen_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)
+    #: Whether the last tick had all the data that the rule needs.
+    complete = models.BooleanField(default=True)
+    #: The number of complete ticks that found it.
+    ticks = models.IntegerField(default=0)
+    #: Once closed: the number of complete ticks without it until alerts regard it as over; AGAIN if it was
+    #: found again before that, in another row.
+    to_miss = models.IntegerField(default=0)
+
+    AGAIN = -1
+
+    objects = ScopedManager()
+
+    class Meta:
+        verbose_name = "finding"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["fingerprint"], condition=Q(closed_at=None), name="finding_open_once"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "seen_at"], name="finding_seen"),
+            models.Index(fields=["cluster"], condition=Q(closed_at=None), name="finding_open"),
+            models.Index(fields=["cluster", "since_ms"], name="finding_since"),
+            models.Index(fields=["cluster", "closed_at"], name="finding_closed"),
+            models.Index(fields=["cluster"], condition=Q(to_miss__gt=0), name="finding_settling"),
+        ]
+
+    def __str__(self) -> str:
+        return self.summary
+
 
 _SEVERITIES = [(severity.value, severity.value) for severity in Severity]
 
@@ -51,7 +99,6 @@ class Incident(models.Model):
 
     class Meta:
         verbose_name = "incident"
-        verbose_name_plural = "incidents"
         indexes = [
             models.Index(fields=["cluster"], condition=Q(closed_ms=None), name="incident_open"),
             models.Index(fields=["cluster", "closed_ms"], name="incident_closed"),
@@ -84,7 +131,6 @@ class IncidentRevision(models.Model):
 
     class Meta:
         verbose_name = "incident revision"
-        verbose_name_plural = "incident revisions"
         indexes = [models.Index(fields=["incident", "at_ms"], name="incident_revision_at")]
 
     def __str__(self) -> str:
@@ -114,7 +160,6 @@ class IncidentFinding(models.Model):
 
     class Meta:
         verbose_name = "incident finding"
-        verbose_name_plural = "incident findings"
         indexes = [
             models.Index(fields=["finding"], name="incident_of_finding"),
             models.Index(
@@ -145,8 +190,26 @@ class IncidentEvent(models.Model):
 
     class Meta:
         verbose_name = "incident event"
-        verbose_name_plural = "incident events"
         indexes = [models.Index(fields=["at_ms"], name="incident_event_at")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.subject}".rstrip()
+
+
+class AuditViolationRecord(OfCluster):
+    """A pipeline whose newest audit is violated; the row exists only as long."""
+
+    pipeline = models.TextField()
+    #: The decision time of the oldest violated batch, else of the first audit with it; never in the future.
+    since_ms = models.BigIntegerField()
+    missing = models.BigIntegerField()
+    duplicated = models.BigIntegerField()
+    #: The other fields of `fenceline.audit.manifest.AuditViolation`, except its queries.
+    detail = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name = "audit violation"
+        constraints = [models.UniqueConstraint(fields=["cluster", "pipeline"], name="audit_violation_of")]
+
+    def __str__(self) -> str:
+        return self.pipeline

@@ -38,7 +38,6 @@ class PartitionRecord(Observed):
 
     class Meta:
         verbose_name = "partition"
-        verbose_name_plural = "partitions"
         permissions = [
             ("ask_replicas", "Can ask every replica for its producers"),
             ("view_payload", "Can see keys and values of records"),
@@ -69,7 +68,6 @@ class DeletedPartition(OfCluster):
 
     class Meta:
         verbose_name = "deleted partition"
-        verbose_name_plural = "deleted partitions"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="deleted_partition_name")
         ]
@@ -105,7 +103,6 @@ class PinRecord(OfCluster):
 
     class Meta:
         verbose_name = "LSO blocker"
-        verbose_name_plural = "LSO blockers"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "topic", "partition", "producer_id", "producer_epoch", "start_offset"],
@@ -141,7 +138,6 @@ class ReplicaLook(OfCluster):
 
     class Meta:
         verbose_name = "replica check"
-        verbose_name_plural = "replica checks"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "topic", "partition", "broker"], name="replica_look_name"

@@ -9,8 +9,7 @@ from django.db import models
 from django.db.models import BigIntegerField, Case, F, Q, Value, When
 from django.db.models.functions import Coalesce, Greatest
 
-from dashboard.models.collecting import Observed
-from dashboard.models.scope import ManagerOfQuery
+from dashboard.models.collecting import ManagerOfQuery, Observed
 from fenceline.spark.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
 from fenceline.spark.records import Decided, DecisionOutcome, QueryState
 
@@ -120,7 +119,6 @@ class Run(models.Model):
 
     class Meta:
         verbose_name = "query run"
-        verbose_name_plural = "query runs"
         constraints = [models.UniqueConstraint(fields=["query", "run_id"], name="run_of_query")]
         indexes = [models.Index(fields=["query", "heard_ms"], name="run_heard")]
 
@@ -150,7 +148,6 @@ class OperatorStateRecord(models.Model):
 
     class Meta:
         verbose_name = "operator state"
-        verbose_name_plural = "operator states"
         constraints = [
             models.UniqueConstraint(fields=["query", "operator_id"], name="operator_state_of_query")
         ]
@@ -232,7 +229,6 @@ class SinkDecision(models.Model):
 
     class Meta:
         verbose_name = "sink decision"
-        verbose_name_plural = "sink decisions"
         constraints = [
             models.UniqueConstraint(fields=["query", "batch_id", "round"], name="decision_of_batch")
         ]

@@ -98,7 +98,6 @@ class AbortedCommit(OfCluster):
 
     class Meta:
         verbose_name = "lossy commit"
-        verbose_name_plural = "lossy commits"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "key", "producer_id", "started_ms"], name="aborted_commit_transaction"

@@ -68,7 +68,6 @@ class SeriesChunk(OfCluster):
 
     class Meta:
         verbose_name = "series chunk"
-        verbose_name_plural = "series chunks"
         constraints = [
             models.UniqueConstraint(fields=["series", "resolution", "until_ms"], name="series_chunk_until")
         ]
@@ -93,7 +92,6 @@ class ObservedSpan(OfCluster):
 
     class Meta:
         verbose_name = "observed span"
-        verbose_name_plural = "observed spans"
         indexes = [models.Index(fields=["cluster", "source", "to_ms"], name="observed_span_to")]
 
     def __str__(self) -> str:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Observed, OfCluster
-from dashboard.models.scope import ScopedManager
+from dashboard.models.collecting import Observed, OfCluster, ScopedManager
 from fenceline.facts import OPEN_STATES, Confidence, TransactionState, TransitionKind, TransitionReason
 
 
@@ -90,7 +89,6 @@ class Transaction(Observed):
 
     class Meta:
         verbose_name = "transactional id"
-        verbose_name_plural = "transactional ids"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="transaction_key")]
         indexes = [
             models.Index(
@@ -132,7 +130,6 @@ class Recent(OfCluster):
 
     class Meta:
         verbose_name = "recent transition list"
-        verbose_name_plural = "recent transition lists"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="recent_key")]
         indexes = [
             models.Index(fields=["expired_ms"], condition=Q(expired_ms__isnull=False), name="recent_expired")
@@ -179,7 +176,6 @@ class TransitionRecord(Observed):
 
     class Meta:
         verbose_name = "transition"
-        verbose_name_plural = "transitions"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "topic_id", "log_partition", "log_offset"], name="transition_record"
@@ -212,7 +208,6 @@ class CoordinatorMoveRecord(Observed):
 
     class Meta:
         verbose_name = "coordinator move"
-        verbose_name_plural = "coordinator moves"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "seen_ms", "from_broker", "to_broker"], name="coordinator_move"
@@ -272,10 +267,46 @@ class StateCount(OfCluster):
 
     class Meta:
         verbose_name = "state count"
-        verbose_name_plural = "state counts"
         constraints = [
             models.UniqueConstraint(fields=["cluster", "shard", "state"], name="state_count_state")
         ]
 
     def __str__(self) -> str:
         return f"{self.state}: {self.n}"
+
+
+class TopicTally(OfCluster):
+    """An application's transactions that wrote to a topic and ended in a span of time.
+
+    A row without counts stands for a transaction that was open at the end of the span.
+    """
+
+    application = models.CharField(max_length=200)
+    #: "" for the topics beyond the number stored per application.
+    topic = models.CharField(max_length=249, blank=True)
+    #: The partition of `__consumer_offsets`, which narrows down the group; -1 for other topics.
+    partition = models.IntegerField()
+    #: 900 or 21,600.
+    span_s = models.IntegerField()
+    start_ms = models.BigIntegerField()
+    #: Every tail shard has its own rows, as in Tally.
+    shard = models.IntegerField()
+    commits = models.BigIntegerField()
+    aborts = models.BigIntegerField()
+    #: Times from begin to the last marker of committed transactions, packed by `fenceline.series.histograms`.
+    unreadable_times = models.TextField()
+    last_ms = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "topic tally"
+        verbose_name_plural = "topic tallies"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "span_s", "application", "start_ms", "topic", "partition", "shard"],
+                name="topic_tally_span",
+            )
+        ]
+        indexes = [models.Index(fields=["cluster", "span_s", "start_ms"], name="topic_tally_start")]
+
+    def __str__(self) -> str:
+        return f"{self.application} to {self.topic}"

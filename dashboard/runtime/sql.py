@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 from django.db.models import JSONField, Model, QuerySet
 
-from dashboard.models.scope import visible_clusters
+from dashboard.models.collecting import visible_clusters
 
 Keys = TypeVarTuple("Keys")
 T = TypeVar("T")

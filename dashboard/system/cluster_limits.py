@@ -11,7 +11,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest
 
 from dashboard.models import Cluster, ClusterLimit, Token
-from dashboard.models.scope import visible_clusters
+from dashboard.models.collecting import visible_clusters
 from dashboard.system import access, audit
 from dashboard.system.access import AccessRefused
 from dashboard.system.audit import AuditedSubject, Event

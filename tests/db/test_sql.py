@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from dashboard.models import Cluster, GroupRecord, PartitionRecord
-from dashboard.models.scope import visible_clusters
+from dashboard.models.collecting import visible_clusters
 from dashboard.runtime.sql import COPIED_ROWS, Upsert, overwrite_changes, prepared, read_rows, write_rows
 
 pytestmark = pytest.mark.sql

@@ -17,7 +17,7 @@ from dashboard.api import api, list_files
 from dashboard.api.routers.exports import LISTS
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import AuditEntry, Cluster, Token
-from dashboard.models.scope import visible_clusters
+from dashboard.models.collecting import visible_clusters
 from dashboard.system import access, cluster_limits, users
 from dashboard.system.access import AccessRefused
 from dashboard.system.tokens import create_token, token_digest
