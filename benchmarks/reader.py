@@ -99,7 +99,7 @@ def main(shard: int) -> None:
 
     django.setup()
     # A worker imports them too.
-    importlib.import_module("dashboard.tasks.collecting")
+    importlib.import_module("dashboard.tasks.schedule")
     print("ready", flush=True)
     sys.stdin.readline()
     ended, records = _read(shard)

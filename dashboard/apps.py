@@ -23,7 +23,7 @@ class DashboardConfig(AppConfig):
             audit_signals,  # noqa: F401
             live_sessions,  # noqa: F401
         )
-        from dashboard.system.sign_in import log  # noqa: F401
+        from dashboard.system.sign_in import limits  # noqa: F401
 
         name_applications(settings.FENCELINE.owners)
         gc.freeze()

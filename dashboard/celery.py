@@ -53,7 +53,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_proc_alive_timeout=30,
-    imports=("dashboard.tasks.collecting",),
+    imports=("dashboard.tasks.schedule",),
     timezone="UTC",
     beat_schedule={
         "start-missing": {

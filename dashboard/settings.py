@@ -201,7 +201,7 @@ TEMPLATES = [
                 "django.templatetags.static",
                 *(
                     f"dashboard.web.templatetags.{name}"
-                    for name in ("alert_labels", "components", "fenceline", "status_labels", "streams")
+                    for name in ("components", "fenceline", "status_labels")
                 ),
             ],
         },
@@ -235,7 +235,7 @@ AXES_LOCKOUT_CALLABLE = "dashboard.web.pages.access.sign_in.locked_out"
 AXES_RESET_ON_SUCCESS = True
 # Further guesses do not prolong a lock.
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-# `dashboard.system.sign_in.log` writes these records instead, without unknown names.
+# `dashboard.system.sign_in.limits` writes these records instead, without unknown names.
 AXES_DISABLE_ACCESS_LOG, AXES_VERBOSE, AXES_ENABLE_ADMIN = True, False, False
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -312,7 +312,7 @@ LOGGING = {
         "mcp": {"level": "WARNING"},
         # It also raises its important errors; the other lines are a flood, and at DEBUG contain passwords.
         "kafka": {"level": "CRITICAL"},
-        # dashboard.system.sign_in.log has a line for every failed sign-in.
+        # dashboard.system.sign_in.limits has a line for every failed sign-in.
         "axes": {"level": "ERROR"},
         # A message's row has the redacted result; its own lines repeat addresses with their tokens.
         "apprise": {"level": "CRITICAL"},

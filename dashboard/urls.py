@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import path, re_path
 
 from dashboard.api import api, ingest, problems, prometheus
-from dashboard.web.pages import health, page_urls
+from dashboard.web.pages import page_urls, system
 from dashboard.web.pages.access import sign_in, single_sign_on
 from dashboard.web.server import bundles, former_paths
 
@@ -20,8 +20,8 @@ urlpatterns = [
     path("logout/", single_sign_on.sign_out, name="logout"),
     path("static/bundles/<str:name>", bundles.serve_bundle, name="bundle"),
     path("favicon.ico", bundles.serve_bundle, {"name": "icon.svg"}, name="favicon"),
-    path("healthz", health.healthz, name="healthz"),
-    path("readyz", health.readyz, name="readyz"),
+    path("healthz", system.healthz, name="healthz"),
+    path("readyz", system.readyz, name="readyz"),
     path("metrics", prometheus.metrics, name="metrics"),
     path("ingest/v1/progress", ingest.ingest_progress, name="ingest"),
     path("api", former_paths.api_docs),

@@ -43,7 +43,6 @@ class ActionSummary:
 
 
 def action_status(row: Action, *, now_ms: int) -> ActionStatus:
-    """Return the status of an action."""
     plan = action_store.plan_of(row)
     state = row.state
     if state == Action.State.PLANNED and not plan.doable_subjects:

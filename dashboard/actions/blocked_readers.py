@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django.db.models import Q
 
 from dashboard.models import GroupOffset, PinRecord
-from dashboard.streaming import blocked as blocked_queries
+from dashboard.streaming import lag as blocked_queries
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting
 

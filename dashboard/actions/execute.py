@@ -21,10 +21,9 @@ from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
 from dashboard.actions import inspect
-from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections, NoRoot
-from dashboard.actions.handlers import abort_marker, batches, commit_flink, fence
+from dashboard.actions.handlers import abort_marker, batches, fence, sink_transactions
 from dashboard.actions.results import Result, SubjectOutcome, action_state, failed_result
 from dashboard.celery import app
 from dashboard.models import Action
@@ -57,12 +56,12 @@ ACTS: Mapping[Act, tuple[Do, Do]] = {
     Act.ABORT_MARKER: (abort_marker.write_marker, abort_marker.read_outcome),
     Act.FINISH_BATCH: (batches.finish_batch, batches.read_finish_outcome),
     Act.ROLL_BACK_BATCH: (batches.roll_back, batches.read_roll_back_outcome),
-    Act.COMMIT_FLINK: (commit_flink.commit_transaction, commit_flink.read_outcome),
+    Act.COMMIT_FLINK: (sink_transactions.commit_transaction, sink_transactions.read_outcome),
 }
 #: Errors whose text is the problem and the remedy.
 _CLEAR = (AdminUnavailable, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)
 #: Errors of our database and our lease, not of a cluster or a store.
-OURS = (DatabaseError, action_lease.ActionLeaseLost)
+OURS = (DatabaseError, action_store.ActionLeaseLost)
 #: Milliseconds for which the effects of an action are followed.
 FOLLOWED_MS = 600_000
 
@@ -192,20 +191,20 @@ def run_action(
     token: str,
     observer: Observer | None = None,
     *,
-    keeping: Keeping = action_lease.lease_renewal,
+    keeping: Keeping = action_store.lease_renewal,
 ) -> bool:
     """Execute a confirmed plan with the token of its message; return whether this call did.
 
     A row that was begun or settled, or has another token, is left alone. `keeping` extends its lease.
     """
-    row = action_lease.begin_action(number, token, now_ms=loop.now_ms())
+    row = action_store.begin_action(number, token, now_ms=loop.now_ms())
     if row is None:
         log.warning("action %d: was begun already, or is settled: not executed again", number)
         return False
     try:
         with keeping(row):
             _Execution(row, observer).run()
-    except action_lease.ActionLeaseLost as lost:
+    except action_store.ActionLeaseLost as lost:
         log.warning("%s: nothing more is done", lost)
     return True
 
@@ -225,8 +224,6 @@ def skipped_result(subject: SubjectPlan) -> Result:
 
 
 class _Execution:
-    """The execution of one plan."""
-
     def __init__(self, row: Action, observer: Observer | None) -> None:
         self._row, self._plan = row, action_store.plan_of(row)
         self._observer = observer
@@ -240,7 +237,7 @@ class _Execution:
         worked = state in (Action.State.DONE, Action.State.PARTLY)
         now_ms = loop.now_ms()
         until_ms = now_ms + FOLLOWED_MS if worked else None
-        action_lease.end_action(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
+        action_store.end_action(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
 
     def _one(self, subject: SubjectPlan, connections: ClusterConnections) -> None:
         if subject.is_refused:
@@ -248,7 +245,7 @@ class _Execution:
             return
         began_ms = loop.now_ms()
         self._observe("verify", subject)
-        action_lease.prolong_lease(self._row)
+        action_store.prolong_lease(self._row)
         connections.before_write = partial(self._about_to, subject, began_ms)
         connections.asked = ""
         result = self._do(subject, connections)
@@ -271,14 +268,14 @@ class _Execution:
     def _keep(self, result: Result, subject: SubjectPlan, began_ms: int | None) -> None:
         ended_ms = None if began_ms is None else loop.now_ms()
         self._results.append(result.as_json(subject.subject, began_ms, ended_ms))
-        action_lease.write_results(self._row, self._results, result.records)
+        action_store.write_results(self._row, self._results, result.records)
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
         """Record that a request is about to be sent; raises `ActionLeaseLost` if the lease is lost."""
         asked = Result(SubjectOutcome.UNKNOWN, f"{request} is being sent").as_json(
             subject.subject, began_ms, None
         )
-        action_lease.write_results(self._row, [*self._results, asked])
+        action_store.write_results(self._row, [*self._results, asked])
         self._observe(request, subject)
 
     def _observe(self, step: str, subject: SubjectPlan) -> None:

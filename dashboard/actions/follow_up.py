@@ -27,8 +27,6 @@ LSO, GROUP, QUERY, RECOVERY, RESUMED, BATCH, STANDS = (
 
 
 class _Done(NamedTuple):
-    """A subject that was done, and the time of its end."""
-
     subject: SubjectPlan
     ended_ms: int
 

@@ -63,7 +63,6 @@ class Offer:
 
     @property
     def subjects(self) -> Sequence[str]:
-        """Return all subjects of its plan."""
         return self.subject, *self.others
 
     @property

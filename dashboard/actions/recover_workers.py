@@ -17,7 +17,6 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from dashboard.actions import execute
-from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.follow_up import Following
@@ -65,7 +64,7 @@ def follow_actions(lease: Lease, *, now_ms: int) -> None:
     rows = list(of_cluster.filter(dead | Q(followed_until_ms__isnull=False)))
     for row in rows:
         if row.state == Action.State.EXECUTING:
-            with suppress(action_lease.ActionLeaseLost):
+            with suppress(action_store.ActionLeaseLost):
                 settle_action(row, now_ms=now_ms)
     followed = [row for row in rows if row.followed_until_ms is not None]
     if not followed:
@@ -86,12 +85,12 @@ def close_connections(cluster: str) -> None:
 
 def settle_action(row: Action, *, now_ms: int) -> bool:
     """Record the outcome of an action whose worker died; return False while it cannot be read yet."""
-    if not action_lease.take_over(row, secrets.token_hex(16)):
+    if not action_store.take_over(row, secrets.token_hex(16)):
         return False
     plan = action_store.plan_of(row)
     if row.started_ms is None:
         results = [_unasked(subject, _NO_WORKER) for subject in plan.subjects]
-        action_lease.end_action(row, Action.State.FAILED, results, ended_ms=now_ms)
+        action_store.end_action(row, Action.State.FAILED, results, ended_ms=now_ms)
         return True
     is_last = now_ms - row.started_ms > _PATIENCE_MS
     with ClusterConnections(plan.cluster) as connections:
@@ -109,7 +108,7 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
     state = action_state(results)
     worked = state in (Action.State.DONE, Action.State.PARTLY)
     until_ms = now_ms + execute.FOLLOWED_MS if worked else None
-    action_lease.end_action(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
+    action_store.end_action(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
     log.warning("action %d: its worker died; it is %s, by its observed outcome", row.pk, state)
     return True
 

@@ -10,8 +10,6 @@ from dashboard.transactions.attributions import WrittenRecord
 
 
 class SubjectOutcome(StrEnum):
-    """The outcome of an action for one subject."""
-
     DONE = "done"
     #: The subject had changed since the plan, so no request was sent.
     STALE = "stale"

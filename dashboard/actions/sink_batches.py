@@ -37,8 +37,6 @@ class _UnusableLedger(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _LedgerFacts:
-    """The contents of a ledger about one batch."""
-
     ledger: Ledger
     generation: int
     #: The newest batch in the offset log.
@@ -232,7 +230,6 @@ def _identity(transaction: Described | SinkTransaction) -> tuple[str, int, int]:
 
 
 def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
-    """Return the root of a query's checkpoint, and the checkpoint's URL."""
     if not query.checkpoint or query.detail.get("gone"):
         raise _UnusableLedger(
             query.error or "no root in [[checkpoints]] holds its checkpoint: name the folder that does"
@@ -285,7 +282,6 @@ def _read_folder(checkpoint: Storage, batch_id: int) -> _LedgerFacts:
 
 
 def _planned(checkpoint: Storage) -> int | None:
-    """Return the newest batch in the offset log."""
     return max(
         (int(name) for name in checkpoint.subfolder(_OFFSETS).file_names() if name.isdecimal()), default=None
     )

@@ -6,11 +6,11 @@ from dataclasses import fields
 from django.db.models import QuerySet
 
 from dashboard.evaluation import finding_queries
-from dashboard.incidents.membership import IncidentMembership, memberships_of
+from dashboard.incidents.queries import IncidentMembership, memberships_of
 from dashboard.models import Alert, FindingRecord
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import in_portions, prepared
-from dashboard.streaming import names as query_names
+from dashboard.streaming import registry as query_names
 from dashboard.system import owners
 from fenceline.alerts.engine import (
     PENDING,
@@ -84,7 +84,6 @@ class Book:
         return happened, upto
 
     def causes_of(self, row: Alert) -> Sequence[IncidentCause]:
-        """Return the present causes of an alert."""
         return self._memberships.get(row.finding, _ALONE).causes
 
     def load_alerts(self, keys: Iterable[bytes]) -> None:
@@ -109,11 +108,9 @@ class Book:
 
     @property
     def is_changed(self) -> bool:
-        """Whether an alert must be written."""
         return bool(self._changed)
 
     def save(self, rev: int) -> None:
-        """Write the changed alerts."""
         rows = [self.rows[key] for key in self._changed]
         for row in rows:
             row.rev = rev

@@ -1,17 +1,19 @@
-"""Check, save, disable and delete channels. Pages and API write through this module."""
+"""Check, save, disable and delete channels, also of the sandbox's demo. Pages and API write through this."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from dashboard.alerts import deliver, demo_receiver, signing, validation
-from dashboard.alerts.notify import notify_pages
+from dashboard.alerts import deliver, senders, validation
+from dashboard.alerts.deliver import notify_pages
 from dashboard.alerts.silences import Matchers, fit_matchers
-from dashboard.models import Channel
+from dashboard.models import AuditEntry, Channel
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.write_transactions import guarded_transaction, lock_row, retry_write
 from dashboard.system import audit
@@ -52,7 +54,7 @@ class ChannelDraft:
 def add(draft: ChannelDraft, *, by: str, secret: str = "", enabled: bool = True) -> Channel:
     """Save a new channel; if its kind signs messages, with this secret or a new one. Raises `Unfit`."""
     if draft.kind == Channel.Kind.WEBHOOK:
-        secret = secret or demo_receiver.known_secret(draft.url) or signing.new_secret()
+        secret = secret or known_secret(draft.url) or senders.new_secret()
     row = Channel(kind=draft.kind, secret=secret, created_by=by, enabled=enabled)
     if not enabled:
         row.disabled_at, row.disabled_why = timezone.now(), disabled_by(by)
@@ -163,7 +165,7 @@ def _url(row: Channel, draft: ChannelDraft) -> str:
         return row.url
     url = validation.required_line(draft.url, "The address", _LONGEST_URL)
     deliver.check_channel(row.kind, url, row.secret)
-    demo_receiver.check_secret(row, url)
+    check_secret(row, url)
     return url
 
 
@@ -179,7 +181,7 @@ def rotate_secret(row: Channel) -> str:
     """
     if not row.secret:
         raise validation.Unfit({"secret": f"A channel of kind {row.kind} signs nothing: it has no secret."})
-    new = signing.new_secret()
+    new = senders.new_secret()
     rows = Channel.objects.filter(pk=row.pk, secret=row.secret, old_secret="")
     with transaction.atomic():
         if not rows.update(secret=new, old_secret=row.secret):
@@ -226,7 +228,6 @@ def disabled_by(who: str) -> str:
 
 
 def delete(row: Channel) -> None:
-    """Delete a channel and all of its deliveries."""
     _delete(row)
     notify_pages()
 
@@ -236,3 +237,82 @@ def _delete(row: Channel) -> None:
     with guarded_transaction(ALERTS):
         if Channel.objects.filter(pk=row.pk).delete()[0]:
             _record(Event.CHANNEL_DELETED, row)
+
+
+HOOK = "/hook"
+
+
+def is_demo_receiver(url: str) -> bool:
+    """Whether messages to an address go to the demo's running receiver."""
+    return bool(settings.DEMO_RECEIVER) and url.strip() == urljoin(settings.DEMO_RECEIVER, HOOK)
+
+
+def known_secret(url: str) -> str:
+    """Return the secret with which channels sign for the demo's receiver; "" for other addresses."""
+    if not is_demo_receiver(url):
+        return ""
+    channels = Channel.objects.filter(url=url.strip(), kind=Channel.Kind.WEBHOOK).order_by("pk")
+    return channels.values_list("secret", flat=True).first() or ""
+
+
+def check_secret(row: Channel, url: str) -> None:
+    """Raise ValueError if the demo's receiver would answer 401 to every message of a channel."""
+    if not is_demo_receiver(url):
+        return
+    if row.kind != Channel.Kind.WEBHOOK:
+        raise ValueError("The demo's receiver takes only signed messages: add a channel of kind webhook.")
+    if (known := known_secret(url)) and row.secret not in (known, ""):
+        raise ValueError("The demo's receiver has another secret: add a new channel, which signs with it.")
+
+
+DEMO_NAME = "demo-receiver"
+#: The name of its creator: no username has spaces or parentheses.
+_DEMO_BY = "make up (demo)"
+_NO_DEMO = "make up, which runs no receiver now"
+#: In seconds: a demo does not wait for further alerts.
+_DEMO_WAITS = {"group_wait_s": 1, "group_interval_s": 5}
+
+
+def sync_demo_channel(receiver: str, secret: str) -> None:
+    """Make the demo's channel send to the receiver whose page is at `receiver`, "" without one.
+
+    It is added once per database, according to the audit log: a channel that a user has deleted or renamed is
+    not restored. It is disabled while its receiver is not running. Raises `validation.Unfit`
+    if `[alerts] allow_private` does not name the receiver.
+    """
+    row = Channel.objects.filter(created_by=_DEMO_BY).order_by("pk").first()
+    if row is None:
+        if receiver and not _had_demo():
+            _add_demo(urljoin(receiver, HOOK), secret)
+    elif not _sends_to_receiver(row):
+        # A user has given it another address: leave it alone.
+        return
+    elif not receiver:
+        disable(row, by=_NO_DEMO)
+    else:
+        _revive_demo(row, urljoin(receiver, HOOK))
+
+
+def _had_demo() -> bool:
+    return AuditEntry.objects.filter(
+        event=AuditEntry.Event.CHANNEL_CREATED, subject_kind="channel", subject_name=DEMO_NAME
+    ).exists()
+
+
+def _add_demo(url: str, secret: str) -> None:
+    draft = ChannelDraft(DEMO_NAME, Channel.Kind.WEBHOOK, url, waits=dict(_DEMO_WAITS))
+    add(draft, by=_DEMO_BY, secret=secret)
+
+
+def _sends_to_receiver(row: Channel) -> bool:
+    """Whether a channel has the address of a demo receiver, at any port."""
+    parts = urlsplit(row.url)
+    return (parts.hostname, parts.path) == ("127.0.0.1", HOOK)
+
+
+def _revive_demo(row: Channel, url: str) -> None:
+    """Update the channel to the receiver's present port, and enable it if only the receiver was missing."""
+    if row.url != url:
+        change_address(row, url)
+    if not row.enabled and row.disabled_why == disabled_by(_NO_DEMO):
+        enable(row)

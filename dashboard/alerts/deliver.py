@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connection
 from django.db.models.functions import Now
 
-from dashboard.alerts import apprise_channels, delivery_queue, senders, signing, ssrf
-from dashboard.alerts import notify as notify_alerts
-from dashboard.models import Channel, Delivery
+from dashboard.alerts import apprise_channels, delivery_queue, senders, ssrf
+from dashboard.models import Channel, Cluster, Delivery
+from dashboard.runtime import notify
 from dashboard.runtime.database_errors import log_line
 from fenceline.alerts import payload, redact
 from fenceline.alerts.limits import Alerting
@@ -53,7 +53,7 @@ def check_channel(kind: str, url: str, secret: str) -> None:
         else:
             _reachable(url)
         _check_secret(kind, secret)
-    except (ssrf.TargetRefused, signing.BadSecret, apprise_channels.Unsupported) as error:
+    except (ssrf.TargetRefused, senders.BadSecret, apprise_channels.Unsupported) as error:
         raise CannotSend(str(error)) from error
 
 
@@ -66,7 +66,7 @@ def _reachable(url: str) -> None:
 
 def _check_secret(kind: str, secret: str) -> None:
     if kind == Channel.Kind.WEBHOOK:
-        signing.secret_key(secret)
+        senders.secret_key(secret)
     elif secret:
         raise CannotSend(f"A channel of kind {kind} signs nothing: leave its secret empty.")
 
@@ -148,7 +148,7 @@ def send_delivery(claimed: delivery_queue.Claim) -> None:
     result = outcome.error or "delivered"
     log.log(level, "channel %s, %s, try %d: %s", channel.name, row.message_id, row.attempts, result)
     _write(claimed, outcome)
-    notify_alerts.notify_pages()
+    notify_pages()
 
 
 def _message(claimed: delivery_queue.Claim) -> senders.OutgoingMessage:
@@ -218,3 +218,9 @@ def _deliver(pk: int) -> None:
         connection.close()
     except Exception:
         log.exception("delivery %d: an error of ours", pk)
+
+
+def notify_pages() -> None:
+    """Notify every cluster's open pages that alerting changed; call it after the commit."""
+    for name, rev in Cluster.objects.filter(configured=True).values_list("name", "rev"):
+        notify.notify_change(name, "alerts", rev)

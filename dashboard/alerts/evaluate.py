@@ -14,7 +14,7 @@ from django.db.models import Max, QuerySet
 from django.db.models.functions import Now
 
 from dashboard.alerts.alert_set import Book, state_of
-from dashboard.alerts.patterns import compile_pattern
+from dashboard.alerts.validation import compile_pattern
 from dashboard.models import Alert, AlertChange, Channel, Collector, Delivery, FindingRecord, Silence
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.leases import Lease

@@ -215,7 +215,6 @@ def list_channels() -> Sequence[Channel]:
 
 
 def find_channel(number: int) -> Channel | None:
-    """Return one channel by its number, None if unknown."""
     return Channel.objects.filter(pk=number).first() if number < 2**63 else None
 
 
@@ -238,7 +237,6 @@ def list_deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int)
 
 
 def find_delivery(number: int) -> Delivery | None:
-    """Return one delivery by its number, None if unknown."""
     return Delivery.objects.select_related("channel").filter(pk=number).first() if number < 2**63 else None
 
 
@@ -259,7 +257,6 @@ def notification_revision() -> object:
 
 
 def deliveries_of(row: Channel) -> int:
-    """Return the number of a channel's deliveries."""
     return Delivery.objects.filter(channel=row).count()
 
 
@@ -285,19 +282,16 @@ def silences_before(place: int | None, state: str, *, limit: int, now_ms: int) -
 
 
 def find_silence(number: int) -> Silence | None:
-    """Return one silence by its number, None if unknown."""
     return Silence.objects.filter(pk=number).first() if number < 2**63 else None
 
 
 def state_of(row: Silence, *, now_ms: int) -> Literal["active", "scheduled", "expired"]:
-    """Return the state of a silence."""
     if row.ends_ms <= now_ms:
         return "expired"
     return "scheduled" if row.starts_ms > now_ms else "active"
 
 
 def _decided(rows: Sequence[AlertChange]) -> Sequence[DecidedChange]:
-    """Return changes with the channels and deliveries of their outcomes."""
     fates = [fate for row in rows for fate in row.fates]
     deliveries = Delivery.objects.defer("payload").in_bulk(
         [what for _, kind, what in fates if kind == "delivery"]

@@ -1,20 +1,69 @@
-"""Try to send one message: build the request for each kind of channel, and interpret the answer.
+"""Try to send one message: build the request for each kind of channel, sign it, and interpret the answer.
 
 This module does not use the database: it turns a message into a `SendOutcome`. Stored texts are redacted.
+Secrets and signatures are Standard Webhooks':
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
 
+import base64
+import binascii
 import email.utils
+import hashlib
+import hmac
 import json
 import logging
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from typing import Any
 
-from dashboard.alerts import apprise_channels, signing, ssrf
+from dashboard.alerts import apprise_channels, ssrf
 from dashboard.alerts import http as alert_http
 from fenceline.alerts import redact
+
+PREFIX = "whsec_"
+#: Bytes of a secret that the specification permits.
+_SHORTEST, _LONGEST = 24, 64
+_NEW_BYTES = 32
+
+
+class BadSecret(ValueError):
+    """A secret that cannot sign; the text is the problem and the remedy, never the secret."""
+
+
+def new_secret() -> str:
+    """Return a new random secret: `whsec_` and 32 random bytes in base64."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(_NEW_BYTES)).decode()
+
+
+def secret_key(secret: str) -> bytes:
+    """Return the signing key in a `whsec_…` secret; raises `BadSecret`."""
+    if not secret.startswith(PREFIX):
+        raise BadSecret(f"The secret does not begin with {PREFIX}: take a new one.")
+    try:
+        raw = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadSecret(f"The secret is not base64 behind {PREFIX}: take a new one.") from error
+    if not _SHORTEST <= len(raw) <= _LONGEST:
+        wanted = f"Standard Webhooks asks for {_SHORTEST} to {_LONGEST}"
+        raise BadSecret(f"The secret has {len(raw)} bytes, {wanted}: take a new one.")
+    return raw
+
+
+def signature_header(keys: Iterable[str], message_id: str, timestamp_s: int, body: bytes) -> str:
+    """Return the value of `webhook-signature`: a signature for each secret, so that secrets can be rotated.
+
+    `timestamp_s` is the instant of this try, as in `webhook-timestamp`. Raises `BadSecret`.
+    """
+    signed = f"{message_id}.{timestamp_s}.".encode() + body
+    return " ".join(f"v1,{_signature(secret_key(secret), signed)}" for secret in keys)
+
+
+def _signature(raw: bytes, signed: bytes) -> str:
+    return base64.b64encode(hmac.new(raw, signed, hashlib.sha256).digest()).decode()
+
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +118,7 @@ def send_once(message: OutgoingMessage, guard: ssrf.TargetGuard) -> SendOutcome:
     except alert_http.NotSent as error:
         outcome = SendOutcome(False, retry=error.retry, error=str(error))
         tried["address"] = error.address
-    except (signing.BadSecret, ssrf.TargetRefused) as error:
+    except (BadSecret, ssrf.TargetRefused) as error:
         outcome = SendOutcome(False, error=str(error))
     except Exception as error:
         log.exception("message %s: an error of ours", message.message_id)
@@ -107,7 +156,7 @@ def signature_headers(message: OutgoingMessage, at_s: int, body: bytes) -> dict[
     return {
         "webhook-id": message.message_id,
         "webhook-timestamp": str(at_s),
-        "webhook-signature": signing.signature_header(message.secrets, message.message_id, at_s, body),
+        "webhook-signature": signature_header(message.secrets, message.message_id, at_s, body),
     }
 
 

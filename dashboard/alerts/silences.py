@@ -8,8 +8,8 @@ from django.db import transaction
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts import validation
-from dashboard.alerts.notify import notify_pages
-from dashboard.alerts.patterns import compile_pattern
+from dashboard.alerts.deliver import notify_pages
+from dashboard.alerts.validation import compile_pattern
 from dashboard.models import Alert, Silence
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event

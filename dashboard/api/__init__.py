@@ -1,14 +1,10 @@
 """The HTTP API, version 1. Lists carry `items`, `next`, `as_of` and `gaps`; errors are RFC 9457 problems."""
 
-from dashboard.api import (
-    problems,
-    url_converters,  # noqa: F401 - registers the converter that the routes use
-)
-from dashboard.api.auth import bearer, session
-from dashboard.api.description import DescribedAPI
+from dashboard.api import problems
+from dashboard.api.auth import bearer, limit_rate, session
 from dashboard.api.known_names import know_cluster, know_request
 from dashboard.api.list_files import exported_list
-from dashboard.api.request_rate import limit_rate
+from dashboard.api.problems import DescribedAPI
 from dashboard.api.routers import (
     actions,
     applications,
@@ -56,7 +52,6 @@ api = DescribedAPI(
 api.add_decorator(know_request, mode="view")
 api.add_decorator(know_cluster, mode="operation")
 api.add_decorator(limit_rate, mode="operation")
-#: Routers by path.
 ROUTERS = {
     "transactions": transactions.router,
     "events": events.router,

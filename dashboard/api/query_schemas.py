@@ -7,7 +7,7 @@ from ninja import Schema
 from pydantic import Field
 
 from dashboard.api import schemas
-from dashboard.api.common_schemas import BlockerOut
+from dashboard.api.schemas import BlockerOut
 from dashboard.models import SinkDecision
 from dashboard.runtime.visibility import AnswerVisibility
 from dashboard.streaming.batches import BatchEntry

@@ -1,17 +1,26 @@
-"""Basic schemas of the API: times are ISO 8601 UTC with milliseconds, durations end in `_ms` or `_s`."""
+"""Schemas and types that several routers share. Times are ISO 8601 UTC with milliseconds, durations end in
+`_ms` or `_s`.
+"""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, Self, TypeAlias, TypeVar
 
 from django.http import Http404
+from django.urls import register_converter
+from django.urls.converters import StringConverter
 from ninja import Schema
 from ninja.errors import HttpError
 from pydantic import BeforeValidator, Field
 
+from dashboard.actions.offers import Offer, available_offers
 from dashboard.runtime.collector_names import TRANSACTIONS
 from dashboard.runtime.criteria import Name as Name
 from dashboard.runtime.visibility import AnswerVisibility, noun_visibility
 from fenceline.history.time_range import InvalidTimeRange, TimeRange, read_time_range
+from fenceline.plans.plan import Act
+from fenceline.series import histograms
+from fenceline.series.histograms import Histogram
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The year 10000, which has no ISO form.
@@ -122,3 +131,81 @@ def known(row: Row | None, unknown: str) -> Row:
 def visibility_fields(seen: AnswerVisibility) -> dict[str, object]:
     """Return `as_of` and `gaps` of a list."""
     return {"as_of": format_iso(seen.as_of_ms), "gaps": seen.gaps}
+
+
+class AnyText(StringConverter):
+    """An id in a path, percent-decoded: any text, also the line breaks that `path` does not match."""
+
+    regex = r"[\s\S]+"
+
+
+register_converter(AnyText, "text")
+
+
+class OwnerOut(Schema):
+    """The owner, from the configuration's `[[owners]]`; fields that it omits are empty."""
+
+    team: str
+    contact: str
+    runbook: str
+
+
+def _quantile_ms(times: Histogram, share: float) -> int | None:
+    duration_ms = histograms.quantile(times, share)
+    return None if duration_ms is None else round(duration_ms)
+
+
+class Durations(Schema):
+    """Durations of commits, accurate to a sixteenth; null without commits."""
+
+    count: int
+    p50_ms: int | None
+    p95_ms: int | None
+    p99_ms: int | None
+
+    @staticmethod
+    def resolve_count(times: Histogram) -> int:
+        return sum(times.values())
+
+    @staticmethod
+    def resolve_p50_ms(times: Histogram) -> int | None:
+        return _quantile_ms(times, 0.5)
+
+    @staticmethod
+    def resolve_p95_ms(times: Histogram) -> int | None:
+        return _quantile_ms(times, 0.95)
+
+    @staticmethod
+    def resolve_p99_ms(times: Histogram) -> int | None:
+        return _quantile_ms(times, 0.99)
+
+
+class BlockerOut(Schema):
+    """A transaction that a group waits for.
+
+    `pending`: the transaction holds the group's own pending commit. `certain` is false for one of several
+    candidates.
+    """
+
+    transactional_id: str
+    producer_id: int | None
+    producer_epoch: int | None
+    start_offset: int | None
+    pending: bool
+    certain: bool
+
+
+class OfferOut(Schema):
+    """An act that the planner would not refuse: the `act` and a subject of `POST /api/v1/actions/plan`."""
+
+    act: Act
+    subject: str
+
+    @classmethod
+    def from_offers(cls, offers: Sequence[Offer]) -> list[Self]:
+        """Return the offers that the planners do not refuse, one for each subject."""
+        return [
+            cls(act=offer.act, subject=subject)
+            for offer in available_offers(offers)
+            for subject in offer.subjects
+        ]

@@ -13,8 +13,7 @@ from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import GROUPS, PARTITIONS, TRANSACTIONS
 from dashboard.runtime.loop import now_ms
 from dashboard.series import queries as series_queries
-from dashboard.series.holes import explained_holes
-from dashboard.series.queries import SubjectReading
+from dashboard.series.queries import SubjectReading, explained_holes
 from fenceline.series.points import APPLICATION, GROUP, PARTITION, SeriesKind
 from fenceline.series.reading import MOST_STEPS, SeriesStep
 

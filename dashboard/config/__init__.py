@@ -147,7 +147,6 @@ class Config:
 
     @property
     def sign_in_names(self) -> frozenset[str]:
-        """The names of the external sign-ins."""
         proxies = [self.sign_in_proxy.provider] if self.sign_in_proxy else []
         return frozenset(provider.name for provider in (*self.identity_providers, *proxies))
 

@@ -53,7 +53,6 @@ class SignInProxy:
     provider: IdentityProvider
 
     def sends_from(self, address: str) -> bool:
-        """Return whether an address is in the proxy's networks."""
         try:
             return any(ip_address(address) in network for network in self.networks)
         except ValueError:

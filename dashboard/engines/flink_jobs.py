@@ -38,8 +38,6 @@ MOST_OPEN = 1_000
 
 
 class FlinkJobCriteria(Criteria):
-    """The filter of a list of jobs."""
-
     cluster: Name = ""
     #: A part of a prefix, a job's id or its folder.
     q: Search = ""
@@ -89,12 +87,10 @@ def jobs_after(wanted: FlinkJobCriteria, *, place: int, limit: int) -> Sequence[
 
 
 def job_count(cluster: str = "") -> int:
-    """Return the number of known jobs."""
     return visibility.rows_in(FlinkJob, cluster).count()
 
 
 def find_job(cluster: str, ident: str) -> FlinkJob | None:
-    """Return one job by its identity, None if unknown."""
     return visibility.rows_in(FlinkJob, cluster).select_related("cluster").filter(ident=ident).first()
 
 
@@ -124,7 +120,6 @@ def committables_of(row: FlinkCheckpointRecord) -> Sequence[Committable]:
 
 
 def writers_of(row: FlinkCheckpointRecord) -> Sequence[WriterState]:
-    """Return the states of a checkpoint's writers."""
     return read_json(tuple[WriterState, ...], row.writers)
 
 
@@ -229,7 +224,6 @@ class FlinkDecision:
 
     @property
     def sentence(self) -> str:
-        """Return the decision as a sentence."""
         if self.hold.trouble:
             return f"What its checkpoints decided is not known: {self.hold.trouble}."
         return decision_sentence(self.hold.checkpoint, self.fate)

@@ -21,10 +21,7 @@ _API = "api:"
 
 
 class ConnectorCriteria(Criteria):
-    """The filter of a list of connectors."""
-
     cluster: Name = ""
-    #: The group of Kafka Connect.
     group: Name = ""
     #: A part of its name or of its class.
     q: Search = ""
@@ -89,7 +86,6 @@ def job_report(job: FlinkJob) -> tuple[ReportedRun | None, Sequence[ApiTrouble]]
 
 
 def run_of(job: FlinkJob) -> ReportedRun | None:
-    """Return a JobManager's report of a job, None without one."""
     if not job.job_id:
         return None
     row = FlinkRunRecord.objects.filter(cluster_id=job.cluster_id, job_id=job.job_id).first()

@@ -40,16 +40,12 @@ Counts = Mapping[TransitionKind, int]
 
 @dataclass(frozen=True, slots=True)
 class RecentActivity:
-    """Recent activity for a snapshot."""
-
     applications: tuple[ApplicationFigures, ...] = ()
     takeovers: tuple[Repeated, ...] = ()
     timeouts: tuple[Repeated, ...] = ()
 
 
 class ClusterBaselines:
-    """The figures of one cluster."""
-
     def __init__(self, cluster_id: int) -> None:
         self._cluster_id = cluster_id
         self._at: int | None = None

@@ -9,8 +9,8 @@ from dashboard.groups.queries import BlockedReader
 from dashboard.models import Collector, Group, PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partition_queries
 from dashboard.runtime.collector_names import PARTITIONS
-from dashboard.streaming import blocked as blocked_queries
-from dashboard.streaming.blocked import BlockedQuery
+from dashboard.streaming import lag as blocked_queries
+from dashboard.streaming.lag import BlockedQuery
 from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import NOT_REPORTED, OPEN_STATES, TransactionState, expand_partitions
 from fenceline.grouping import grouped
@@ -33,7 +33,6 @@ class Waits:
 
     @property
     def group_count(self) -> int:
-        """Return the number of waiting groups."""
         return len({reader.group for reader in self.waiting})
 
 

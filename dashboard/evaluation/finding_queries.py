@@ -16,7 +16,6 @@ from fenceline.findings.rule_names import known_name
 
 @prepared
 def open_in_cluster(cluster_id: int) -> QuerySet[FindingRecord]:
-    """Return the open findings of a cluster."""
     return FindingRecord.objects.filter(cluster_id=cluster_id, closed_at=None)
 
 

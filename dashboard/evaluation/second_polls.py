@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 #: Each collector's position, by its name.
 Marks = Mapping[str, int | None]
-#: Required number of advances of a collector.
 _ADVANCES = 2
 
 

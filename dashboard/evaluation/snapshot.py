@@ -15,10 +15,9 @@ from dashboard.engines.flink_rule_input import FlinkCommits
 from dashboard.evaluation import finding_queries
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
 from dashboard.evaluation.blocking import with_missing_markers
-from dashboard.evaluation.deleted_topics import deleted_reads
+from dashboard.evaluation.derived_facts import blocked_groups, blocked_queries, deleted_reads
 from dashboard.evaluation.open_transactions import OpenTransactionSeries
 from dashboard.evaluation.second_polls import SecondPolls
-from dashboard.evaluation.waiting import blocked_groups, blocked_queries
 from dashboard.history.audit_store import read_violations
 from dashboard.models import (
     IS_OPEN,
@@ -32,7 +31,7 @@ from dashboard.models import (
     Position,
     Transaction,
 )
-from dashboard.recoveries.aborted_commits import read_aborted_commits
+from dashboard.recoveries.commit_watch import read_aborted_commits
 from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
@@ -171,7 +170,6 @@ class SnapshotReader:
         waiting: Mapping[str, tuple[str, ...]],
         standing: Mapping[str, tuple[BlockedQueryFacts, ...]],
     ) -> Iterator[OpenTransactionFacts]:
-        """Yield open transactions that are old enough for any rule."""
         behind = min((clock.ahead_ms or 0 for clock in clocks.values()), default=0)
         newest_ms = now_ms - _youngest_ms(limits) - min(0, behind)
         old = Q(started_ms__lte=newest_ms) | Q(started_ms__gt=now_ms) | Q(started_ms=None)

@@ -1,22 +1,27 @@
-"""The setup of one cluster for the pre-flight: our rows, and its brokers' present settings."""
+"""The setup of one cluster for the pre-flight: our rows, its brokers' settings; and limits of an id."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Max, Min
 
+from dashboard.engines.flink_jobs import FlinkDecision, find_job
 from dashboard.flow.queries import read_flow
 from dashboard.models import Batch, Cluster, FlinkCheckpointRecord, FlinkJob, Query, SinkDecision, Transaction
+from dashboard.streaming.batches import SinkWriter
+from dashboard.transactions.coordinators import broker_setup
 from dashboard.transactions.recents import recent_rings
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Transition, TransitionKind
+from fenceline.facts import NOT_FROM_LOG, TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Transition, TransitionKind
 from fenceline.flow.observations import FlowObservations
 from fenceline.history.time_range import last_range
 from fenceline.kafka.coordinator import EXPIRATION, MAX_TIMEOUT
 from fenceline.kafka.fold import transition_ring
 from fenceline.preflight.checks import Risk, find_risks
+from fenceline.preflight.limits import forgotten_ms, id_limits
 from fenceline.preflight.setup import (
     BrokerSetup,
     ClusterSetup,
@@ -185,7 +190,6 @@ def query_setup(query: Query) -> QuerySetup:
 
 
 def job_setup(job: FlinkJob) -> JobSetup:
-    """Return the settings and habits of a Flink job."""
     done = FlinkCheckpointRecord.objects.filter(job=job, completed_ms__isnull=False)
     newest = done.order_by("-completed_ms").values_list("completed_ms", flat=True)[:_MOST_BATCHES]
     instants = sorted(instant for instant in newest if instant is not None)
@@ -203,3 +207,27 @@ def _job_timeout(cluster_id: int, prefixes: Sequence[str]) -> int | None:
         if prefix
     ]
     return min((timeout_ms for timeout_ms in timeouts if timeout_ms is not None), default=None)
+
+
+def id_bounds(
+    row: Transaction, recent: Sequence[Transition], written: SinkWriter | None, flink: FlinkDecision | None
+) -> Mapping[str, Any]:
+    """Return the limits of an id in ms, with those of its query's sink or Flink job; unknown ones are None.
+
+    `expiration_ms` is the idle time after which its coordinator forgets it, `forgotten_ms` that instant, None
+    while it is open.
+    """
+    brokers = broker_setup(row.cluster_id)
+    job = find_job(row.cluster.name, flink.hold.job) if flink else None
+    limits = id_limits(
+        row.timeout_ms,
+        brokers,
+        decided_spans(recent),
+        query_setup(written.query) if written else None,
+        job_setup(job) if job else None,
+    )
+    if row.log_offset == NOT_FROM_LOG:
+        # A list does not report the last use of an id.
+        return {"limits": limits, "expiration_ms": None, "forgotten_ms": None}
+    forgotten = forgotten_ms(row.updated_ms, brokers, is_open=row.is_open)
+    return {"limits": limits, "expiration_ms": brokers.id_expiration_ms, "forgotten_ms": forgotten}

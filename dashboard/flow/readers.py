@@ -54,8 +54,6 @@ _STUCK = (PartitionVerdict.LATE.value, PartitionVerdict.HANGING.value)
 
 
 class TopicWritesRead(NamedTuple):
-    """Writes of applications in a range."""
-
     writes: Sequence[TopicWrites]
     offset_writes: Sequence[OffsetWrites]
     #: The time in which transactions were counted.
@@ -295,7 +293,6 @@ _Figures = tuple[int | None, int | None, int | None]
 
 
 def _last_batches(rows: Sequence[Query]) -> Mapping[int, Sequence[_Figures]]:
-    """Return the figures of the last batches of queries, oldest first."""
     figures_by_query: dict[int, list[_Figures]] = defaultdict(list)
     for upto in streaming_queries.batch_portions(streaming_queries.newest_batches(rows)):
         wanted = Q()

@@ -42,8 +42,6 @@ _LOGGED = (
 
 @dataclass(slots=True)
 class PreviousGroups:
-    """The previous state for one poll."""
-
     groups: Mapping[str, Group]
     stood: Mapping[str, Mapping[TopicPartition, Stood]]
     logged: Mapping[str, Mapping[TopicPartition, Logged]]
@@ -117,7 +115,6 @@ class GroupRows:
         return [LoggedCommit(*key, *place) for key, place in sorted(newest.items())]
 
     def known_groups(self) -> PreviousGroups:
-        """Return the rows that a poll is compared with."""
         logged: defaultdict[str, dict[TopicPartition, Logged]] = defaultdict(dict)
         for name, where, logged_commit in self._logged_rows():
             logged[name][where] = logged_commit
@@ -190,7 +187,6 @@ class GroupRows:
         return {number: _one_of(blockers) for number, blockers in blockers_by_partition.items()}
 
     def _open_in(self) -> Iterator[tuple[TopicPartition, GroupBlocker]]:
-        """Yield the open transactions for each partition in their records."""
         opened = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
         for row in opened.exclude(partitions=""):
             blocker = GroupBlocker(row.producer_id, row.producer_epoch, row.transactional_id)

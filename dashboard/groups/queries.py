@@ -38,8 +38,6 @@ _LONGEST = OrderBy(F("waiting_ms"), nulls_first=True)
 
 
 class GroupCriteria(Criteria):
-    """The filters of a list of groups."""
-
     cluster: Name = ""
     status: Literal["", "BLOCKED", "STOP", "STALL", "REWIND", "WARN", "UNKNOWN", "OK", "LEFT", "pending"] = ""
     #: One family, its groups one by one; "" for all families, each folded into one row.
@@ -49,8 +47,6 @@ class GroupCriteria(Criteria):
 
 
 class SortedGroups(Sorted, GroupCriteria):
-    """Sorted groups."""
-
     sort: Literal["worst", "name", "lag", "unread", "behind"] = "worst"
 
 
@@ -195,7 +191,6 @@ def candidate_groups(row: Transaction, log_partitions: Sequence[int]) -> Sequenc
 
 
 def blocking_transactions(offset: GroupOffset) -> Sequence[GroupBlocker]:
-    """Return the transactions that block a group in a partition."""
     return [GroupBlocker(**packed) for packed in offset.blockers]
 
 

@@ -2,7 +2,9 @@
 
 Only changes are written, in key order: the lease first, then groups and offsets, in database transactions of
 some thousand rows. Rows of unreadable groups are kept, with an error and a gap; rows of deleted groups are
-deleted.
+deleted. The offsets that the newest observed transaction of each producer id added to groups are a row for
+each partition of `__consumer_offsets`; older ones than transitions are kept are deleted
+(`dashboard.runtime.retention`).
 """
 
 import json
@@ -14,9 +16,8 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import F, QuerySet
 
-from dashboard.groups.added_offset_store import save_added_offsets
 from dashboard.groups.previous_state import GroupRows, PreviousGroups, packed_points
-from dashboard.models import DroppedOffset, Group, GroupOffset
+from dashboard.models import AddedOffsetsRecord, DroppedOffset, Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease
@@ -24,6 +25,7 @@ from dashboard.runtime.sql import in_portions, weighted_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.facts import TopicPartition
+from fenceline.kafka.added_offsets import AddedOffsets, pack_offsets
 from fenceline.kafka.commits import subscribed_topics
 from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import (
@@ -47,7 +49,6 @@ _DELETE_OFFSET = (
 )
 #: Columns whose change alone writes no row: they are written with the others, or once they are old.
 _NO_NEWS = ("key", "lag_ms", "trend", "seen_ms")
-#: The columns of a group's series.
 _SERIES = tuple(column.name for column in GROUP.columns)
 #: States of groups without members; their logged members are outdated.
 _WITHOUT_MEMBERS = ("", "Empty", "Dead")
@@ -316,3 +317,28 @@ def _drop(rows: QuerySet[GroupOffset], at_ms: int) -> None:
         )
         for row in unread
     )  # fmt: skip
+
+
+def save_added_offsets(cluster_id: int, added: Sequence[AddedOffsets]) -> None:
+    """Save the last offsets of each producer and partition in a poll; rewrite unchanged rows once old."""
+    if not added:
+        return
+    newest = {(offsets.producer_id, offsets.log_partition): offsets for offsets in added}
+    rows = AddedOffsetsRecord.objects.filter(
+        cluster_id=cluster_id, producer_id__in={producer_id for producer_id, _ in newest}
+    )
+    known = {(row.producer_id, row.log_partition): row for row in rows}
+    columns = (
+        {**offsets._asdict(), "cluster_id": cluster_id, "offsets": pack_offsets(offsets.offsets)}
+        for offsets in newest.values()
+    )
+    changed = [
+        row for row in columns if _is_newer(known.get((row["producer_id"], row["log_partition"])), row)
+    ]
+    write_rows(AddedOffsetsRecord, changed, ("cluster_id", "producer_id", "log_partition"))
+
+
+def _is_newer(known: AddedOffsetsRecord | None, now: Mapping[str, Any]) -> bool:
+    if known is None or now["read_ms"] - known.read_ms >= POINTS_APART_MS:
+        return True
+    return any(getattr(known, name) != value for name, value in now.items() if name != "read_ms")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from dashboard.history.report_types import Busiest, BusyTransaction, Day, ManifestKey
+from dashboard.history.job_outputs import Busiest, BusyTransaction, Day, ManifestKey
 from fenceline.facts import TransitionKind
 from fenceline.history.reports import (
     APPLICATIONS,

@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from dashboard.history.audits import AuditStatus
-from dashboard.history.report_types import ReportTrouble
+from dashboard.history.job_outputs import ReportTrouble
 from dashboard.models import AuditViolationRecord, Query
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import AUDITS

@@ -13,8 +13,7 @@ from typing import Any
 
 import fsspec
 
-from dashboard.history.report_types import ReportTrouble
-from dashboard.history.stores import JobOutput, begin_reading, names_in, newest_manifest
+from dashboard.history.job_outputs import JobOutput, ReportTrouble, begin_reading, names_in, newest_manifest
 from dashboard.runtime import loop
 from fenceline.audit.manifest import (
     AuditManifest,
@@ -33,7 +32,6 @@ NOT_CONFIGURED = ReportTrouble(
 )
 _NONE_YET, _RUN = "No audit yet", "Run the audit job."
 _OUTPUT = JobOutput("audit", "[audit] url", _NONE_YET, "The audits cannot be read")
-#: Maximum pipelines to read.
 _MOST_PIPELINES = 100
 _PREFIX = "pipeline="
 

@@ -34,8 +34,6 @@ class ClusterReading:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLanes:
-    """The lanes of a time range."""
-
     open_too_long: Sequence[FindingRecord]
     #: The backlog of each cluster, or of the requested application.
     backlog: Sequence[ClusterReading]

@@ -13,8 +13,16 @@ from typing import TypeVar
 
 import fsspec
 
-from dashboard.history.report_types import Busiest, Day, ManifestKey, ReportStatus, ReportTrouble
-from dashboard.history.stores import JobOutput, names_in, newest_manifest
+from dashboard.history.job_outputs import (
+    Busiest,
+    Day,
+    JobOutput,
+    ManifestKey,
+    ReportStatus,
+    ReportTrouble,
+    names_in,
+    newest_manifest,
+)
 from fenceline.history.reports import (
     Manifest,
     folder_of,

@@ -1,17 +1,81 @@
-"""Queries for incidents, open and closed, for pages and API."""
+"""Queries for incidents for pages and API, open and closed, as they are now or were at an instant."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from django.db.models import Q, QuerySet
+from pydantic import TypeAdapter
 
-from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
+from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding, IncidentRevision
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Name, Ranged, overlaps_range
 from dashboard.runtime.sql import in_portions, portions
 from fenceline.facts import Severity
 from fenceline.grouping import grouped
+from fenceline.incidents.findings import FindingKey, IncidentCause
+from fenceline.incidents.impact import IncidentImpact
+from fenceline.incidents.sentences import IncidentFacts
+
+#: Columns of an incident that revisions keep.
+REVISED = (
+    "rule", "subject", "severity", "owner", "cause_over_ms", "closed_ms", "outcome", "deadline_ms", "impact",
+    "facts",
+)  # fmt: skip
+_FACTS = TypeAdapter(IncidentFacts)
+
+
+class _Known(NamedTuple):
+    """An incident's newest revision before an instant, and its largest impact until then."""
+
+    revision: IncidentRevision
+    peak: IncidentImpact
+
+
+def facts_as_json(facts: IncidentFacts) -> Mapping[str, Any]:
+    """Return facts in the form of a row."""
+    document: Mapping[str, Any] = _FACTS.dump_python(facts, mode="json")
+    return document
+
+
+def stored_facts(row: Incident) -> IncidentFacts | None:
+    """Return the facts of an incident, None for a row without any yet."""
+    return _FACTS.validate_python(row.facts) if row.facts else None
+
+
+def incidents_as_of(rows: Sequence[Incident], at_ms: int) -> Sequence[Incident]:
+    """Return copies of incidents in their state at an instant, without later changes."""
+    known = _known_before([row.pk for row in rows], at_ms)
+    return [_as_of(row, known.get(row.pk), at_ms) for row in rows]
+
+
+def _known_before(numbers: Iterable[int], at_ms: int) -> Mapping[int, _Known]:
+    known: dict[int, _Known] = {}
+    rows = IncidentRevision.objects.filter(incident__in=list(numbers), at_ms__lt=at_ms)
+    for row in rows.order_by("at_ms", "pk"):
+        impact = IncidentImpact(**row.impact)
+        before = known.get(row.incident_id)
+        known[row.incident_id] = _Known(row, before.peak.worst_with(impact) if before else impact)
+    return known
+
+
+def _as_of(row: Incident, known: _Known | None, at_ms: int) -> Incident:
+    copied = copy(row)
+    if known is not None:
+        for name in REVISED:
+            setattr(copied, name, getattr(known.revision, name))
+        copied.peak = known.peak._asdict()
+        copied.since_ms = copied.facts.get("since_ms", copied.since_ms)
+    elif copied.closed_ms is not None and copied.closed_ms >= at_ms:
+        copied.closed_ms, copied.outcome = None, ""
+    if copied.reopened_ms is not None and copied.reopened_ms >= at_ms:
+        copied.reopened_ms = None
+    if copied.acknowledged_ms is not None and copied.acknowledged_ms >= at_ms:
+        copied.acknowledged_ms, copied.acknowledged_by = None, ""
+    return copied
+
 
 #: Earlier incidents of a subject count within this time.
 _RECENT_MS = 3_600_000
@@ -35,8 +99,6 @@ class Recurrence(NamedTuple):
 
 
 class IncidentCriteria(Ranged):
-    """The filters of a list of incidents."""
-
     cluster: Name = ""
     state: Literal["open", "closed", "all"] = "open"
     severity: Severity | Literal[""] = ""
@@ -184,3 +246,47 @@ def _ungrouped(cluster: str) -> QuerySet[FindingRecord]:
     rows = FindingRecord.objects.filter(closed_at=None, cluster__configured=True)
     members = IncidentFinding.objects.filter(until_ms=None, incident__closed_ms=None)
     return visibility.rows_of_cluster(rows, cluster).exclude(pk__in=members.values("finding"))
+
+
+_CAUSE = IncidentFinding.Role.CAUSE
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentMembership:
+    """The number of a finding's incident, and the causes of the incidents in which it is an effect now. With
+    several incidents the number is that in which it is the cause, else the lowest; without an open one, the
+    last one's.
+    """
+
+    number: int
+    causes: Sequence[IncidentCause] = ()
+
+
+def memberships_of(cluster_id: int, findings: Collection[int]) -> Mapping[int, IncidentMembership]:
+    """Return the memberships of findings by their keys; findings without an incident are omitted."""
+    if not findings:
+        return {}
+    memberships = {
+        key: membership for key, membership in _open_memberships(cluster_id).items() if key in findings
+    }
+    rest = [key for key in findings if key not in memberships]
+    for rows in in_portions(IncidentFinding.objects.order_by("pk"), "finding", rest):
+        for key, number in rows.values_list("finding", "incident_id"):
+            memberships[key] = IncidentMembership(number)
+    return memberships
+
+
+def _open_memberships(cluster_id: int) -> Mapping[int, IncidentMembership]:
+    rows = IncidentFinding.objects.filter(
+        until_ms=None, incident__closed_ms=None, incident__cluster_id=cluster_id
+    )
+    as_cause: dict[int, int] = {}
+    as_effect: dict[int, list[IncidentCause]] = defaultdict(list)
+    columns = ("finding", "role", "incident_id", "incident__rule", "incident__subject")
+    for key, role, number, rule, subject in rows.order_by("incident_id").values_list(*columns):
+        if role == _CAUSE:
+            as_cause.setdefault(key, number)
+        else:
+            as_effect[key].append(IncidentCause(number, FindingKey(rule, subject)))
+    effects = {key: IncidentMembership(causes[0].incident, causes) for key, causes in as_effect.items()}
+    return effects | {key: IncidentMembership(number) for key, number in as_cause.items()}

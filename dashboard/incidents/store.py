@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from dashboard.incidents.endings import outcome_of
-from dashboard.incidents.stored_facts import REVISED, facts_as_json, stored_facts
+from dashboard.incidents.queries import REVISED, facts_as_json, stored_facts
 from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding, IncidentRevision
 from dashboard.runtime.sql import in_portions
 from dashboard.system import owners
@@ -64,7 +64,6 @@ class GroupingFacts(NamedTuple):
 
 
 def incident_facts(snapshot: Snapshot, *, now_ms: int) -> GroupingFacts:
-    """Return the facts for incidents from a snapshot."""
     figures = impact_figures(snapshot, now_ms=now_ms, limits=settings.FENCELINE.limits)
     return GroupingFacts(snapshot_links(snapshot), figures, snapshot)
 

@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.labels import access, action, alert, flink, query, status
+from dashboard.labels import action, alert, engines, query, status
 from dashboard.labels.status import StatusLabel
 
 #: The labels of states by kind, for the template filter `label`.
 LABELS: Mapping[str, Mapping[Any, StatusLabel]] = {
-    "access": access.ACCESS_STATES,
+    "access": status.ACCESS_STATES,
     "action": action.STATES,
     "alert": alert.ALERT_STATES,
     "capability": status.CAPABILITY_LABELS,
     "decision": query.DECISION_LABELS,
     "delivery": alert.DELIVERY_STATES,
-    "fate": flink.FATE_LABELS,
-    "lingering": flink.LINGERING_LABELS,
+    "fate": engines.FATE_LABELS,
+    "lingering": engines.LINGERING_LABELS,
     "outcome": status.OUTCOME_LABELS,
     "query": query.STATE_LABELS,
     "record": status.RECORD_LABELS,

@@ -9,8 +9,6 @@ from fenceline.plans.plan import Act, Bound, Effect
 
 @dataclass(frozen=True, slots=True)
 class ActStyle:
-    """The texts of an act."""
-
     #: The verb before the subject on the button: "Fence" payments-7.
     verb: str
     #: The text of the confirming button: "Fence producer".

@@ -1,11 +1,37 @@
-"""Labels of alerts, channels, deliveries and silences: word, tone and meaning."""
+"""Labels of alerts, rules, channels, deliveries and silences: word, tone and meaning."""
 
 from collections.abc import Mapping
 
-from dashboard.labels.rule import rule_label
 from dashboard.labels.status import StatusLabel
 from dashboard.models import Alert, Channel, Delivery
 from fenceline.alerts.labels import readable_name
+
+#: Rules whose words differ from their name.
+_LABELS: Mapping[str, str] = {
+    "aborted_under_commit": "committed without lost records",
+    "audit_violated": "records missing or duplicated",
+    "flink_commit_lost": "Flink commit lost",
+    "flink_commit_pending": "Flink commit pending",
+    "flink_job": "Flink job",
+    "group_stalled": "group blocked",
+    "id_explosion": "transactional id churn",
+    "lso_pinned": "partition blocked",
+}
+
+#: Rules whose findings the headline of their subject's page states.
+STATED_RULES = frozenset(
+    {
+        "batch_prepared", "checkpoint_unreadable", "coordinator_overdue", "group_stalled", "hanging",
+        "lso_pinned", "offsets_unstable", "open_too_long", "query_blocked", "query_failed",
+        "stuck_in_prepare",
+    }
+)  # fmt: skip
+
+
+def rule_label(name: str) -> str:
+    """Return a rule's name as words; for any other name its parts."""
+    return _LABELS.get(name, name.replace("_", " "))
+
 
 ALERT_STATES: Mapping[str, StatusLabel] = {
     Alert.State.FIRING.value: StatusLabel("firing", "critical", "the condition holds now"),
@@ -26,7 +52,6 @@ SILENCE_STATES: Mapping[str, StatusLabel] = {
 ORIGINS: Mapping[str, str] = {"alert": "alerts", "test": "tests", "again": "sent again"}
 #: Labels of a filter by whether alerts are notified.
 VOICES: Mapping[str, str] = {"loud": "notified", "quiet": "suppressed"}
-#: The description of each kind of channel.
 CHANNEL_KINDS: Mapping[str, str] = {
     Channel.Kind.WEBHOOK.value: "Alertmanager-compatible webhook (signed)",
     Channel.Kind.ALERTMANAGER.value: "your own Alertmanager",
@@ -38,7 +63,6 @@ _DISABLED = StatusLabel("disabled", "critical", "it receives no notifications")
 
 
 def channel_label(row: Channel) -> StatusLabel:
-    """Return the condition of a channel."""
     if not row.enabled:
         return _DISABLED
     return _FAILING if row.failures else _ENABLED

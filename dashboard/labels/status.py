@@ -7,6 +7,7 @@ alone. The order is from worst to harmless, as in lists and chips.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from dashboard.models import Token
 from fenceline.facts import TransactionState
 from fenceline.kafka.capabilities import CapabilityState
 from fenceline.kafka.groups import GroupStatus, Waiting
@@ -139,4 +140,21 @@ CAPABILITY_LABELS: Mapping[str, StatusLabel] = {
     CapabilityState.LIMITED: StatusLabel("limited", "warning", "what narrower grants allow is shown"),
     CapabilityState.MISSING: StatusLabel("missing", "warning", "a request, a right or a topic is not there"),
     CapabilityState.UNKNOWN: StatusLabel("unknown", "unknown", "it could not be tried"),
+}
+
+
+#: States of users (`dashboard.system.users.state_of`) and of tokens (`Token.state`).
+ACCESS_STATES: Mapping[str, StatusLabel] = {
+    "active": StatusLabel("active", "ok", "it may be used"),
+    "invited": StatusLabel("invited", "info", "no password is set yet"),
+    "external": StatusLabel("external", "ok", "signs in at an identity provider"),
+    "disabled": StatusLabel("disabled", "unknown", "this user cannot sign in"),
+    "expired": StatusLabel("expired", "unknown", "it is refused"),
+    "revoked": StatusLabel("revoked", "unknown", "it is refused"),
+}
+ROLE_MEANS: Mapping[str, str] = {
+    Token.Role.VIEWER: "sees every page, changes nothing",
+    Token.Role.OPERATOR: "also plans and executes actions, silences alerts, acknowledges incidents",
+    Token.Role.ADMIN: "also overrules refusals, manages channels, users and tokens, sees the audit log",
+    Token.Role.INGEST: "only posts the progress of a Spark listener",
 }

@@ -50,8 +50,6 @@ Name = tuple[int, str, int]
 
 
 class PartitionCriteria(Criteria):
-    """The filters of a list of partitions."""
-
     api_only: ClassVar = frozenset({"topic"})
 
     cluster: criteria.Name = ""
@@ -65,8 +63,6 @@ class PartitionCriteria(Criteria):
 
 
 class SortedPartitions(Sorted, PartitionCriteria):
-    """Sorted partitions."""
-
     sort: Literal["worst", "name", "held", "age"] = "worst"
 
 
@@ -149,7 +145,6 @@ def partitions_after(
 
 
 def find_partition(cluster: str, topic: str, number: int) -> PartitionRecord | None:
-    """Return one partition, None if unknown."""
     rows = PartitionRecord.objects.select_related("cluster")
     return rows.filter(cluster__name=cluster, topic=topic, partition=number).first()
 

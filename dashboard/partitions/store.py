@@ -13,6 +13,7 @@ from django.db import connection
 
 from dashboard.models import (
     IS_OPEN,
+    Cluster,
     Collector,
     DeletedPartition,
     GapRecord,
@@ -28,8 +29,9 @@ from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import in_portions, write_rows
-from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.runtime.write_transactions import cluster_transaction, retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
+from fenceline.decode.record_batches import BatchWriters
 from fenceline.decode.typed import fields_of, record_of
 from fenceline.facts import TopicPartition, expand_partitions
 from fenceline.kafka.partitions import (
@@ -37,6 +39,7 @@ from fenceline.kafka.partitions import (
     ObservedPartitions,
     PartitionPlace,
     Pin,
+    ProducerState,
 )
 from fenceline.kafka.scope import EVERYTHING, Scope
 from fenceline.series.points import PARTITION
@@ -70,7 +73,6 @@ class PartitionRows:
         self.now_ms = 0
 
     def known_partitions(self) -> dict[TopicPartition, KnownPartition]:
-        """Return the rows of all partitions."""
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id).defer("ends")
         return {TopicPartition(row.topic, row.partition): _known(row) for row in rows.iterator()}
 
@@ -81,7 +83,6 @@ class PartitionRows:
         return {TopicPartition(topic, number): packed for topic, number, packed in rows_of_ends}
 
     def open_pins(self) -> list[Pin]:
-        """Return the transactions that were open in partitions."""
         return [pin_of(row) for row in PinRecord.objects.filter(cluster_id=self._cluster_id)]
 
     def named_partitions(self) -> set[TopicPartition]:
@@ -252,7 +253,6 @@ def _keep_ends(cluster_id: int, observation: ObservedPartitions) -> None:
 
 
 def _figures(observation: ObservedPartitions) -> Mapping[str, object]:
-    """Return the figures of the poll itself."""
     full = {"full_ms": observation.at_ms, "full_took_ms": observation.took_ms} if observation.full else {}
     return {
         "partitions": sum(observation.verdicts.values()),
@@ -260,3 +260,63 @@ def _figures(observation: ObservedPartitions) -> Mapping[str, object]:
         "took_ms": observation.took_ms,
         **full,
     }
+
+
+@retry_write
+def save_replicas(
+    cluster: str,
+    where: TopicPartition,
+    answers: Mapping[int, Sequence[ProducerState] | str],
+    *,
+    leader: int | None,
+    ids: Mapping[int, str],
+    now_ms: int,
+    writers: BatchWriters | None = None,
+) -> None:
+    """Save the replicas' reports about a partition's producers, by broker, or the reason for no answer.
+
+    `ids` are the known transactional ids by producer id. `writers` are those of the leader's newest records.
+    It notifies the partition's page.
+    """
+    cluster_id = Cluster.objects.get(name=cluster).pk
+    # Two concurrent saves wait for each other here.
+    with cluster_transaction(cluster, cluster_id) as write:
+        looks = ReplicaLook.objects.filter(
+            cluster_id=cluster_id, topic=where.topic, partition=where.partition
+        )
+        looks.exclude(broker__in=answers).delete()
+        answered = {look.broker: look for look in looks.filter(error="")}
+        for broker, producers in sorted(answers.items()):
+            looks.update_or_create(
+                cluster_id=cluster_id,
+                topic=where.topic,
+                partition=where.partition,
+                broker=broker,
+                defaults={
+                    "leads": broker == leader,
+                    "seen_ms": now_ms,
+                    "writers": fields_of(writers) if writers is not None and broker == leader else None,
+                    **_columns(producers, ids),
+                    **_before(answered.get(broker), producers),
+                },
+            )
+        write.notify_after_commit("partitions")
+
+
+def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
+    """Return the brokers of a partition's replicas, as last read; empty if never read."""
+    rows = PartitionRecord.objects.filter(cluster__name=cluster, topic=where.topic, partition=where.partition)
+    return tuple(rows.values_list("replicas", flat=True).first() or ())
+
+
+def _columns(answer: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
+    if isinstance(answer, str):
+        return {"producers": [], "error": answer}
+    named = [{**state._asdict(), "transactional_id": ids.get(state.producer_id, "")} for state in answer]
+    return {"producers": named, "error": ""}
+
+
+def _before(known: ReplicaLook | None, answer: Sequence[ProducerState] | str) -> dict[str, object]:
+    if known is None or isinstance(answer, str):
+        return {}
+    return {"producers_before": known.producers, "before_ms": known.seen_ms}

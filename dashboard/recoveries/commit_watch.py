@@ -1,6 +1,6 @@
 """Watches open transactions until their coordinators commit them, to search for lost records. An abort marker
 in a live transaction shows while it is open: a partition of the transaction no longer has an open transaction
-of its producer, or has one that begins later. Only the log proves it.
+of its producer, or has one that begins later. Only the log proves it; what it proves is stored.
 """
 
 import json
@@ -9,13 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.models import IS_OPEN, PartitionRecord, PinRecord, Transaction
+from dashboard.models import IS_OPEN, AbortedCommit, PartitionRecord, PinRecord, Transaction
 from dashboard.recoveries import evidence as recovery_evidence
+from dashboard.recoveries.evidence import written_records
+from dashboard.runtime.leases import Lease
+from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.transactions.recents import recent_rings
 from fenceline.facts import TopicPartition, TransactionState, Transition, TransitionKind, expand_partitions
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.losses.aborted_commits import CommittedTransaction, end_of
+from fenceline.losses.recoveries import LostRecords
+from fenceline.snapshot import AbortedCommitFacts
 
 #: Maximum watched transactions, the oldest first.
 _MOST_WATCHED = 1_000
@@ -167,7 +172,6 @@ class CommitWatch:
 
 
 def _rings(cluster_id: int, gone: Sequence[WatchedTransaction]) -> dict[bytes, Sequence[Transition]]:
-    """Return the last transitions of ids, by key."""
     partitions = {watched.key: watched.log_partition for watched in gone[:_MOST_WATCHED]}
     rings = recent_rings(cluster_id, partitions)
     return {key: transition_ring.unpack_ring(ring.packed, partitions[key]) for key, ring in rings.items()}
@@ -235,3 +239,45 @@ def searches(ended: EndedCommit) -> Iterator[tuple[TopicPartition, int, int | No
     for where, floor in sorted(ended.watched.floors.items()):
         if floor >= 0 and where.topic not in ended.watched.deleted:
             yield where, floor, ended.watched.first_offsets.get(where)
+
+
+#: A loss is reported for this long.
+_REPORTED_MS = 86_400_000
+_MOST_REPORTED = 1_000
+
+
+def deleted_records(ended: EndedCommit) -> Iterator[LostRecords]:
+    """Yield the records in topics that were deleted before the transaction's commit, where known."""
+    watched = ended.watched
+    for where, first in sorted(watched.first_offsets.items()):
+        note, known_ms = watched.deleted.get(where.topic, ("", 0))
+        if note and known_ms <= ended.committed_ms:
+            last = watched.ends[where] - 1
+            yield LostRecords(*where, first, last, None, False, note, deleted=True)
+
+
+@retry_write
+def save_aborted_commit(lease: Lease, ended: EndedCommit, lost: Iterable[LostRecords]) -> None:
+    watched = ended.watched
+    with write_transaction(lease, lock_cluster=False) as write:
+        AbortedCommit.objects.update_or_create(
+            cluster_id=lease.cluster_id,
+            key=watched.key,
+            producer_id=watched.producer_id,
+            started_ms=watched.started_ms,
+            defaults={
+                "transactional_id": watched.transactional_id,
+                "application": watched.application,
+                "committed_ms": ended.committed_ms,
+                "lost": [list(records) for records in lost],
+            },
+        )
+        write.notify_after_commit("recoveries")
+
+
+def read_aborted_commits(cluster_id: int, now_ms: int) -> Iterator[AbortedCommitFacts]:
+    """Yield the commits that lost records within a day, newest first."""
+    rows = AbortedCommit.objects.filter(cluster_id=cluster_id, committed_ms__gt=now_ms - _REPORTED_MS)
+    for row in rows.order_by("-committed_ms", "-pk")[:_MOST_REPORTED]:
+        transaction = row.transactional_id, row.producer_id, row.started_ms, row.committed_ms
+        yield AbortedCommitFacts(*transaction, tuple(written_records(row)))

@@ -94,7 +94,6 @@ def written_records(row: Recovery | AbortedCommit) -> Sequence[LostRecords]:
 
 
 def topics_deleted(row: Recovery) -> bool:
-    """Return whether all topics that it had written to were deleted since."""
     records = written_records(row)
     return bool(records) and all(lost.deleted for lost in records)
 
@@ -124,7 +123,6 @@ def may_be_deleted(row: Recovery) -> set[str]:
 def partition_rows(
     cluster_id: int, wanted: Iterable[TopicPartition]
 ) -> dict[TopicPartition, PartitionRecord]:
-    """Return the rows of known partitions."""
     names = set(wanted)
     rows = PartitionRecord.objects.filter(cluster_id=cluster_id, topic__in={where.topic for where in names})
     named = {TopicPartition(row.topic, row.partition): row for row in rows}

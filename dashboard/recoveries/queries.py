@@ -20,8 +20,6 @@ Place = tuple[int, int]
 
 
 class RecoveryCriteria(Ranged):
-    """The filter of a list of recoveries."""
-
     api_only: ClassVar = frozenset({"transactional_id"})
 
     cluster: Name = ""
@@ -60,7 +58,6 @@ def newest_recoveries(
 
 
 def find_recovery(cluster: str, number: int) -> Recovery | None:
-    """Return one recovery by its number, None if unknown."""
     return Recovery.objects.select_related("cluster").filter(cluster__name=cluster, pk=number).first()
 
 

@@ -61,8 +61,6 @@ class _Known(NamedTuple):
 
 
 class _Closing(NamedTuple):
-    """A series whose points are full."""
-
     known: _Known
     closed: bytes
     points: bytes
@@ -106,7 +104,6 @@ def save_samples(cluster_id: int, kind: SeriesKind, samples: Iterable[SeriesSamp
 
 
 def open_subjects(cluster_id: int, kind: SeriesKind) -> frozenset[str]:
-    """Return the subjects of series that have not ended."""
     rows = Series.objects.filter(cluster_id=cluster_id, kind=kind.code, ended_ms=None)
     return frozenset(rows.values_list("name", flat=True))
 

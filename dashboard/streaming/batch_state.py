@@ -82,7 +82,6 @@ def newest_batch(query: Query) -> Batch | None:
 
 
 def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
-    """Return whether a query is safe to restart now."""
     return restart_safety_by_query([query], now_ms)[query.pk]
 
 
@@ -171,7 +170,6 @@ def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
 
 
 def decision_of(row: SinkDecision) -> Decision:
-    """Return a row as the ledger's decision."""
     return record_of(Decision, row, at_ms=row.decided_ms, ledger_id="", query_id="")
 
 
@@ -186,7 +184,6 @@ def done_of(row: SinkDecision) -> Done | None:
 def transaction_outcomes(
     cluster_id: int, written: Collection[SinkTransaction]
 ) -> Mapping[SinkTransaction, EndedTransaction]:
-    """Return the outcomes of transactions of one cluster's sinks."""
     keys = {sent: key_of_name(sent.transactional_id) for sent in written}
     now = _coordinated(cluster_id, set(keys.values()))
     outcomes = {sent: outcome_by_coordinator(sent, now.get(key)) for sent, key in keys.items()}
@@ -222,7 +219,6 @@ def _chains(
 def _ended(
     clusters: Mapping[int, int], decisions: Mapping[int, Decision]
 ) -> Mapping[int, tuple[EndedTransaction, ...]]:
-    """Return the outcomes of decisions' transactions by the key of the query, cluster by cluster."""
     outcomes: dict[int, tuple[EndedTransaction, ...]] = {}
     for cluster_id in set(clusters.values()):
         written_by_query = {

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import Count, F, Max, QuerySet
 from django.db.models.functions import Coalesce
@@ -12,11 +11,12 @@ from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.runtime.criteria import Ranged
 from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.streaming.batch_state import decision_of, done_of, owner_query, prepared_decisions
+from fenceline.decode.ledger import transaction_from_json
 from fenceline.grouping import grouped
 from fenceline.kafka.transactional_ids import key_of_name
+from fenceline.spark.records import SinkTransaction
 from fenceline.spark.sink_fates import rows_written
 
-#: Maximum transactions of a batch in one response.
 MOST_TRANSACTIONS = 500
 #: Maximum batches that are searched for the slowest, along an index; more would take too long.
 MOST_RANKED = 200_000
@@ -53,29 +53,6 @@ class BatchEntry:
         if self.batch.output_rows is not None or self.decision is None:
             return self.batch.output_rows
         return rows_written(decision_of(self.decision), done_of(self.decision))
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A transaction of a batch: the ledger's fields, and the id's current row."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    partition: int
-    partitions: Sequence[tuple[str, int]]
-    records: int
-    started_ms: int
-    timeout_ms: int
-    #: The id's row if it still has this transaction; None if it has another one or is unknown.
-    now: Transaction | None
-    #: Whether the id is known and has another transaction by now.
-    reused: bool
-
-    @property
-    def expires_ms(self) -> int:
-        """Return when its coordinator may abort it."""
-        return self.started_ms + self.timeout_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +125,6 @@ def _first_since(query: Query, at_ms: int) -> int:
 
 
 def find_entry(query: Query, batch_id: int) -> BatchEntry | None:
-    """Return one batch of a query, None without a stored row."""
     return next(iter(batch_entries(query, Batch.objects.filter(query=query, batch_id=batch_id))), None)
 
 
@@ -175,7 +151,6 @@ def slowest_batches(queries: Iterable[Query], from_ms: int, to_ms: int, *, most:
 
 
 def _slowest_keys(rows: QuerySet[Batch], step_ms: int) -> Sequence[int]:
-    """Return the keys of the slowest batch of each step of length `step_ms`."""
     stepped = rows.order_by().annotate(step=F("started_ms") / step_ms)
     slowest = dict(stepped.values_list("step").annotate(Max("duration_ms")))
     candidates = stepped.filter(duration_ms__in=set(slowest.values()))
@@ -196,13 +171,19 @@ def batch_entries(query: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry
     return [BatchEntry(batch, by_batch.get(batch.batch_id, ())) for batch in rows]
 
 
-def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
+#: A transaction of a decision, the id's row (None unless it still has this transaction), and whether the id
+#: is known and has another transaction by now.
+SentTransaction = tuple[SinkTransaction, Transaction | None, bool]
+
+
+def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[SentTransaction]:
     """Return the transactions of a decision, in one SQL query."""
-    packed = decision.transactions[:MOST_TRANSACTIONS] if decision else []
-    keys = {key_of_name(written["transactional_id"]): written["transactional_id"] for written in packed}
-    rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=list(keys))
-    known = {row.transactional_id: row for row in rows} if packed else {}
-    return [_sent(written, known.get(written["transactional_id"])) for written in packed]
+    packed = decision.transactions[:MOST_TRANSACTIONS] if decision else ()
+    written = list(map(transaction_from_json, packed))
+    keys = [key_of_name(transaction.transactional_id) for transaction in written]
+    rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=keys)
+    known = {row.transactional_id: row for row in rows} if written else {}
+    return [_sent(transaction, known.get(transaction.transactional_id)) for transaction in written]
 
 
 def written_for(cluster_id: int, transactional_id: str) -> SinkWriter | None:
@@ -227,7 +208,6 @@ def decision_counts(of: Query) -> Mapping[str, int]:
 
 
 def newest_decision(of: Query) -> SinkDecision | None:
-    """Return the newest decision of a query's sink, None without a decision."""
     return SinkDecision.objects.filter(query=of).order_by("-batch_id", "-round").first()
 
 
@@ -237,21 +217,10 @@ def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
     return list(rows.select_related("query__cluster").order_by("decided_ms", "pk"))
 
 
-def _sent(packed: Mapping[str, Any], row: Transaction | None) -> Sent:
-    same = (
+def _sent(transaction: SinkTransaction, row: Transaction | None) -> SentTransaction:
+    is_same = (
         row is not None
-        and row.producer_id == packed["producer_id"]
-        and row.started_ms == packed["started_ms"]
+        and row.producer_id == transaction.producer_id
+        and row.started_ms == transaction.started_ms
     )
-    return Sent(
-        transactional_id=packed["transactional_id"],
-        producer_id=packed["producer_id"],
-        producer_epoch=packed["producer_epoch"],
-        partition=packed["partition"],
-        partitions=[(topic, number) for topic, number in packed["partitions"]],
-        records=packed["records"],
-        started_ms=packed["started_ms"],
-        timeout_ms=packed["timeout_ms"],
-        now=row if same else None,
-        reused=row is not None and not same,
-    )
+    return transaction, row if is_same else None, row is not None and not is_same

@@ -23,7 +23,7 @@ from dashboard.streaming.mapping import (
     planned_rows,
     query_columns,
 )
-from dashboard.streaming.operator_state import save_operator_state
+from dashboard.streaming.queries import save_operator_state
 from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
 from fenceline.spark.records import (
     Checkpoint,
@@ -148,7 +148,6 @@ def _is_news(
 def _changes(
     row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
 ) -> Mapping[str, Any]:
-    """Return the columns of a query that a poll changes."""
     has_advanced = row.seen_ms is not None and _is_ahead(observation.checkpoint, row)
     columns = {
         "advanced_ms": now_ms if has_advanced else row.advanced_ms,

@@ -1,17 +1,22 @@
-"""Lag of streaming queries: their positions compared with the logs' start, LSO and end.
+"""Lag of streaming queries: their positions compared with the logs' start, LSO and end; who is blocked there.
 
 Spark does not commit to its consumer groups. So positions come from the offset log of the newest finished
 batch, or from its listener's progress event.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
+
+from django.db.models import F
 
 from dashboard.models import Batch, PartitionRecord, PinRecord, Query
+from dashboard.partitions import queries as partition_queries
 from dashboard.partitions import queries as partitions
 from dashboard.streaming.positions import batches_by_number, finished_batches
 from fenceline.decode import checkpoint
+from fenceline.decode.checkpoint import parse_positions
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting, is_beyond_end, waiting_state
 from fenceline.kafka.offset_histories import passed_ms, unpack_ends
@@ -143,7 +148,6 @@ def source_topics(rows: Sequence[Query]) -> Mapping[int, Sequence[str]]:
 
 
 def query_lag(sources: Sequence[Source]) -> QueryLag:
-    """Return the lag of a whole query."""
     parts = _each_once(part for source in sources for part in source.parts)
     lso = [part.lag_lso for part in parts if part.lag_lso is not None]
     high = [part.lag_hw for part in parts if part.lag_hw is not None]
@@ -280,3 +284,55 @@ def _behind_ms(part: PartitionLag, ends: Any, now_ms: int) -> int | None:
     if passed is None or passed.earliest_ms is None:
         return None
     return max(0, now_ms - passed.at_ms)
+
+
+#: The most queries, and so finished batches, that a page reads.
+_MOST_FINISHED = 500
+
+
+class BlockedQuery(NamedTuple):
+    """A query at the LSO of a partition: its newest finished batch has read up to that offset."""
+
+    cluster: str
+    ident: str
+    name: str
+    topic: str
+    partition: int
+    #: The time since which it may wait there.
+    since_ms: int
+
+
+def blocked_queries(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
+    """Return the queries at the LSO that a transaction blocks in a partition, by the pin's key."""
+    rows = partition_queries.partitions_by_name((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
+    held = {
+        (pin.cluster_id, pin.topic, pin.partition): pin
+        for pin in pins
+        if (row := rows.get((pin.cluster_id, pin.topic, pin.partition))) is not None
+        and row.pinned_ms is not None
+        and row.lso == pin.start_offset
+    }
+    blocked: dict[int, list[BlockedQuery]] = defaultdict(list)
+    for batch in _finished({name[0] for name in held}):
+        for where, position in _positions(batch).items():
+            pin = held.get((batch.query.cluster_id, *where))
+            if pin is not None and position == pin.start_offset:
+                pinned_ms = rows[pin.cluster_id, *where].pinned_ms or 0
+                who = batch.query.cluster.name, batch.query.ident, str(batch.query)
+                blocked[pin.pk].append(BlockedQuery(*who, *where, max(pinned_ms, batch.committed_ms or 0)))
+    return blocked
+
+
+def _finished(clusters: Collection[int]) -> Sequence[Batch]:
+    """Return the newest finished batch of each query."""
+    if not clusters:
+        return []
+    rows = Batch.objects.filter(query__cluster__in=clusters, batch_id=F("query__finished"))
+    wanted = rows.select_related("query__cluster").only(
+        "offsets", "committed_ms", "query__ident", "query__name", "query__checkpoint", "query__cluster__name"
+    )
+    return list(wanted[:_MOST_FINISHED])
+
+
+def _positions(batch: Batch) -> Mapping[tuple[str, int], int]:
+    return {where: at for _, raw in batch.offsets for where, at in (parse_positions(raw) or {}).items()}

@@ -255,7 +255,6 @@ class _Part:
         return row.pk in self._news or row.heard_ms != heard_ms
 
     def _write(self, rows: Iterable[Query], rev: int) -> None:
-        """Write the changed rows, in the order of their keys."""
         for row in sorted(rows, key=lambda row: row.pk):
             row.rev = rev if row.pk in self._news else row.rev
             row.save(update_fields=[*_NAMED, "heard_ms", "heartbeat_every_ms", "rev"])
@@ -283,7 +282,6 @@ def _state(run: Run, event: ListenerEvent | None, before: str) -> QueryState:
 
 
 def _columns(progress: BatchProgress) -> Columns:
-    """Return the progress columns of a batch's row."""
     return {
         **{name: getattr(progress, name) for name in _TOLD},
         "sources": [fields_of(source) for source in progress.sources],

@@ -1,4 +1,4 @@
-"""Queries for streaming queries and their states, for pages and API."""
+"""Queries for streaming queries and their states, and the saved state files of their operators."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -20,13 +20,15 @@ from django.db.models import (
 )
 from django.db.models.expressions import Expression, OrderBy
 
-from dashboard.models import Batch, Query, Run, state_at
+from dashboard.models import Batch, OperatorStateRecord, Query, Run, state_at
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.loop import now_ms
 from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.sql import write_rows
 from fenceline.grouping import grouped
 from fenceline.spark.records import QueryState
+from fenceline.spark.state_chains import OperatorState, StateChain, pack_chains, unpack_chains
 
 #: The filter for queries with a prepared batch that is not fully committed.
 PREPARED: Final = "prepared"
@@ -56,8 +58,6 @@ _RANK = Case(
 
 
 class QueryCriteria(Criteria):
-    """The filters of a list of queries."""
-
     cluster: Name = ""
     state: Literal["", "prepared", "failed", "unheard", "stopped", "running", "idle"] = ""
     sink: Literal["", "exactly_once", "kafka", "other", "unknown"] = ""
@@ -66,8 +66,6 @@ class QueryCriteria(Criteria):
 
 
 class SortedQueries(Sorted, QueryCriteria):
-    """Sorted queries."""
-
     sort: Literal["worst", "name", "batch", "age"] = "worst"
 
 
@@ -116,12 +114,10 @@ def worst_queries(cluster: str, limit: int) -> Sequence[Query]:
 
 
 def query_count(cluster: str = "") -> int:
-    """Return the number of known queries."""
     return _all(cluster).count()
 
 
 def find_query(cluster: str, ident: str) -> Query | None:
-    """Return a query by its ident, None if unknown."""
     return Query.objects.select_related("cluster").filter(cluster__name=cluster, ident=ident).first()
 
 
@@ -171,7 +167,6 @@ def recent_runs(query: Query) -> Sequence[Run]:
 
 
 def of_cluster(cluster: str) -> Sequence[Query]:
-    """Return all queries of a cluster."""
     return list(_all(cluster).order_by("pk"))
 
 
@@ -215,3 +210,39 @@ def _order(wanted: SortedQueries) -> Sequence[OrderBy]:
     first, *rest = chosen
     turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
     return [turned, *(OrderBy(column, nulls_last=True) for column in rest)]
+
+
+def save_operator_state(row: Query, state: Sequence[OperatorState]) -> None:
+    """Save the states of one round of listings; delete operators that no longer exist."""
+    if not state:
+        return
+    OperatorStateRecord.objects.filter(query=row).exclude(
+        operator_id__in=[operator.operator_id for operator in state]
+    ).delete()
+    rows = (
+        {
+            "query_id": row.pk,
+            "operator_id": operator.operator_id,
+            "name": operator.name,
+            "chains": pack_chains(operator.chains),
+            "broken": len(operator.broken),
+            "read_ms": operator.read_ms,
+            "unread": operator.unread,
+        }
+        for operator in state
+    )
+    write_rows(OperatorStateRecord, rows, ("query_id", "operator_id"))
+
+
+def operator_states(row: Query) -> Sequence[OperatorState]:
+    """Return the operators of a query by number, each with its broken chains first."""
+    return [
+        OperatorState(
+            record.operator_id, record.name, _broken_first(record.chains), record.read_ms, record.unread
+        )
+        for record in OperatorStateRecord.objects.filter(query=row).order_by("operator_id")
+    ]
+
+
+def _broken_first(packed: str) -> tuple[StateChain, ...]:
+    return tuple(sorted(unpack_chains(packed), key=lambda chain: (not chain.missing_count, chain[:2])))

@@ -18,8 +18,6 @@ from fenceline.spark.records import QueryState
 
 
 class Folder(NamedTuple):
-    """The identity of a checkpoint."""
-
     path: str
     #: None if its metadata cannot be read.
     query_id: str | None
@@ -146,3 +144,16 @@ def _made(cluster_id: int, ident: str, **columns: object) -> Query:
         cluster_id=cluster_id, ident=ident, defaults={"state": QueryState.UNHEARD.value, **columns}
     )
     return row
+
+
+_KIND = "query:"
+
+
+def names_by_subject(cluster_id: int, subjects: Collection[str]) -> Mapping[str, str]:
+    """Return the names of the cluster's streaming queries among the subjects (`query:IDENT`)."""
+    idents = sorted({subject.removeprefix(_KIND) for subject in subjects if subject.startswith(_KIND)})
+    names: dict[str, str] = {}
+    for rows in in_portions(Query.objects.filter(cluster_id=cluster_id), "ident", idents):
+        for row in rows.only("ident", "name", "checkpoint"):
+            names[f"{_KIND}{row.ident}"] = str(row)
+    return names

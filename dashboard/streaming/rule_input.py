@@ -171,7 +171,6 @@ class Queries:
         return batches
 
     def _sources(self, now_ms: int) -> Mapping[int, tuple[SourcePosition, ...]]:
-        """Return the positions of queries in each partition, and the partition's offsets."""
         topics = {where.topic for known in self._known.values() for where in known.stands}
         rows = PartitionRecord.objects.filter(cluster=self._cluster_id, topic__in=topics)
         columns = rows.values_list("topic", "partition", "log_start", "high_watermark")

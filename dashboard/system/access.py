@@ -86,7 +86,6 @@ class Actor:
 
     @property
     def is_token(self) -> bool:
-        """Whether the actor is a token."""
         return is_token_name(self.name)
 
     def may(self, permission: str, cluster: str = "") -> bool:

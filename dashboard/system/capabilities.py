@@ -26,7 +26,6 @@ class ClusterCapabilities:
 
     @property
     def summary(self) -> str:
-        """Return one sentence for a heading."""
         if self.trouble:
             return f"could not be asked: {self.trouble}"
         if self.asked_ms is None:

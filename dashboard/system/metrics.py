@@ -272,6 +272,5 @@ def _buckets(times: Histogram) -> list[tuple[str, float]]:
 
 @cache
 def own_version() -> str:
-    """Return the running version of Fenceline."""
     project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())
     return str(project["project"]["version"])

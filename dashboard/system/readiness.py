@@ -1,12 +1,13 @@
 """Check the readiness of a process: the problem of each part that pages need."""
 
+from collections.abc import Collection
+
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.exceptions import MigrationSchemaMissing
 from django.db.migrations.executor import MigrationExecutor
-
-from dashboard.system.schema import older_schema_reason
+from django.db.migrations.loader import MigrationLoader
 
 #: The time limit for Redis, in seconds.
 _TIMEOUT_S = 2.0
@@ -70,3 +71,33 @@ def _migrations() -> str:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+_APP, _FIRST = "dashboard", "0001_squashed"
+#: The commit of 0.1.0, which migrates older databases.
+FIRST_RELEASE = "395f52b"
+
+
+def newer_schema_reason(loader: MigrationLoader) -> str:
+    """Return the migration that a newer version has added to the loader's database, as text, or ""."""
+    newest = max(_names(loader.applied_migrations), default="")
+    is_newer = newest > max(_names(loader.disk_migrations))
+    return f"made by a newer Fenceline (it has {newest})" if is_newer else ""
+
+
+def older_schema_reason(loader: MigrationLoader) -> str:
+    """Return the remedy for a database that lacks the migrations of 0.1.0, "" otherwise.
+
+    Its tables exist, so `migrate` would fail as it creates the first one.
+    """
+    applied = _names(loader.applied_migrations)
+    if not applied or _FIRST in applied:
+        return ""
+    return (
+        f"made by a Fenceline before 0.1.0 (it lacks {_FIRST}). Run `manage.py prepare`, or `make up`, "
+        f"of commit {FIRST_RELEASE} on it first, or use an empty database (of `make up`: remove .data)"
+    )
+
+
+def _names(migrations: Collection[tuple[str, str]]) -> set[str]:
+    return {name for app, name in migrations if app == _APP}

@@ -7,6 +7,8 @@ file. A request is created exclusively and stays until its scene is over, which 
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -14,8 +16,10 @@ from django.conf import settings
 from django.db import transaction
 from pydantic import BaseModel, ValidationError
 
+from dashboard.models import Action, Incident
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
+from fenceline.incidents.findings import IncidentEventKind
 
 _BOARD, _REQUEST = "scenes.json", "scene-request"
 #: Milliseconds after its end in which a scene's traces may still appear.
@@ -79,7 +83,6 @@ class SceneBoard(BaseModel):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a requested scene has not begun."""
         return bool(self.wanted) and not (self.runs and self.runs[0].state == "playing")
 
 
@@ -133,3 +136,38 @@ def _wanted() -> str:
         return str(json.loads((settings.DATA / _REQUEST).read_text())["scene"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+#: The scene of the tour, and its abandoned transactional id.
+SCENE, _ID = "abandoned", "demo-abandoned"
+#: The requester of automatic scenes.
+_PLAYED_BY_ITSELF = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class TourProgress:
+    """The progress of a tour: `done` has whether each of its five steps is done, in their order."""
+
+    incident: Incident | None
+    done: tuple[bool, bool, bool, bool, bool]
+
+    @property
+    def next_step(self) -> int:
+        """Return the number of the first open step; 0 after the last."""
+        return self.done.index(False) + 1 if False in self.done else 0
+
+
+def tour_progress(board: SceneBoard) -> TourProgress:
+    """Return the progress since a user last requested the scene of the tour."""
+    run = next((run for run in board.runs if run.scene == SCENE and run.by != _PLAYED_BY_ITSELF), None)
+    if run is None:
+        return TourProgress(None, (False,) * 5)
+    incidents = Incident.objects.filter(subject=f"transaction:{_ID}", opened_ms__gte=run.started_ms)
+    incident = incidents.select_related("cluster").order_by("-pk").first()
+    if incident is None:
+        return TourProgress(None, (True, False, False, False, False))
+    begun = datetime.fromtimestamp(run.started_ms / 1_000, UTC)
+    ended = Action.objects.filter(subjects__contains=_ID, state=Action.State.DONE, planned_at__gte=begun)
+    noted = incident.events.filter(kind=IncidentEventKind.NOTE)
+    is_closed, is_acknowledged = incident.closed_ms is not None, incident.acknowledged_ms is not None
+    return TourProgress(incident, (True, is_acknowledged, ended.exists(), is_closed, noted.exists()))

@@ -30,7 +30,6 @@ def list_users() -> QuerySet[User]:
 
 
 def find_user(number: int) -> User | None:
-    """Return the user with a number."""
     return User.objects.filter(pk=number).first()
 
 

@@ -8,7 +8,6 @@ from django.conf import settings
 
 from collectors.kafka.partitions import PartitionCollector
 from collectors.kafka.record_lens import read_writers
-from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
@@ -90,9 +89,9 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
             answers, leader, ids = _ask_replicas(reads, where)
             writers = _ask_writers(reads, where)
     except (AdminUnavailable, CannotTranslate) as blind:
-        answers = dict.fromkeys(replica_store.replica_brokers(cluster, where), str(blind))
+        answers = dict.fromkeys(partition_store.replica_brokers(cluster, where), str(blind))
         leader, ids, writers = None, {}, None
-    replica_store.save_replicas(
+    partition_store.save_replicas(
         cluster,
         where,
         answers,

@@ -1,4 +1,8 @@
-"""Follow episodes, from an abort to the next commit, as a Celery task."""
+"""Follow episodes, from an abort to the next commit, and search committed transactions for records that an
+abort marker, or a deleted topic, removed: one Celery task.
+
+Without a suspected transaction the search sends no requests, except small ones in quiet clusters.
+"""
 
 import time
 from collections import defaultdict
@@ -6,15 +10,75 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from django.conf import settings
 
-from collectors.kafka.recoveries import Search, Topics, find_lost
+from collectors.kafka.recoveries import (
+    MOST_REQUESTS,
+    CommitSearch,
+    Search,
+    Topics,
+    find_lost,
+    find_lost_before_commit,
+)
 from dashboard.models import Recovery
+from dashboard.recoveries import commit_watch
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import store as recovery_store
+from dashboard.recoveries.commit_watch import CommitWatch, EndedCommit, searches
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks.aborted_commits import check_commits
-from dashboard.tasks.slice import Polled, Warm, open_reads, poll_repeatedly
+from dashboard.runtime.leases import Lease
+from dashboard.tasks.slice import PerCluster, Polled, Warm, open_reads, poll_repeatedly
 from fenceline.facts import TopicPartition, TransitionKind
-from fenceline.losses.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
+from fenceline.losses.recoveries import LostRecords, TopicNow, WrittenTopic, deletion_reason, same_topic
+from transaction_admin.kafka_reads import ClusterReads
+
+#: Per poll: the most suspected transactions to search, and the most partitions of other transactions. Other
+#: partitions get one request each; further ones are not read.
+_SUSPECTED, _PARTITIONS = 2, 10
+#: The most suspected partitions of a transaction to search at length, so that a poll ends before its lease.
+_MOST_DEEP = 8
+
+watches: PerCluster[CommitWatch] = PerCluster(lambda cluster: CommitWatch())
+
+
+def check_commits(lease: Lease, reads: ClusterReads, topics: Topics, now_ms: int) -> None:
+    """Follow open transactions, and search the committed ones. Raises `AdminUnavailable`."""
+    watch = watches[lease.cluster]
+    watch.follow(lease.cluster_id, now_ms)
+    _note_deleted(watch, reads, topics, now_ms)
+    for _ in range(min(_SUSPECTED, len(watch.suspected))):
+        _check_commit(lease, reads, watch.suspected.popleft())
+    left = _PARTITIONS
+    while watch.others and left > 0:
+        ended = watch.others.popleft()
+        left -= len(ended.watched.floors)
+        if left >= 0:
+            _check_commit(lease, reads, ended)
+    watch.others.clear()
+
+
+def _note_deleted(watch: CommitWatch, reads: ClusterReads, topics: Topics, now_ms: int) -> None:
+    changed = watch.changed_topics(now_ms)
+    now = topics.fetch_topics(reads, set(changed), now_ms)
+    for name, topic in now.items():
+        for watched in changed[name]:
+            written = WrittenTopic(name, watched.topic_ids.get(name, ""))
+            if note := deletion_reason(written, topic):
+                watched.deleted[name] = note, now_ms
+
+
+def _check_commit(lease: Lease, reads: ClusterReads, ended: EndedCommit) -> None:
+    lost = [*_lost_before_commit(reads, ended), *commit_watch.deleted_records(ended)]
+    if lost:
+        commit_watch.save_aborted_commit(lease, ended, sorted(lost))
+
+
+def _lost_before_commit(reads: ClusterReads, ended: EndedCommit) -> Iterator[LostRecords]:
+    deep = set(sorted(ended.watched.suspected)[:_MOST_DEEP])
+    for where, floor, first in searches(ended):
+        search = CommitSearch(where, ended.transaction, floor, first)
+        lost = find_lost_before_commit(reads, search, requests=MOST_REQUESTS if where in deep else 1)
+        if lost is not None and lost.records:
+            yield lost
+
 
 _TICK_S = 1.0
 #: The broker's own aborts raise the epoch, so the aborted transaction is the only one with its epoch.
@@ -42,7 +106,7 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
             if (lost := _search(row, lease.cluster)) is not None:
                 recovery_store.save_lost(lease, row, lost)
         cluster = lease.cluster
-        check_commits(lease, _reads.get_or_make(cluster), _topics[cluster], loop.now_ms())
+        check_commits(lease, _reads[cluster], _topics[cluster], loop.now_ms())
         if began >= topics_at:
             check_topics(lease)
             topics_at = began + _TOPICS_S
@@ -58,7 +122,7 @@ def check_topics(lease: leases.Lease) -> None:
     if not waiting:
         return
     names = {name for _, topics in waiting.values() for name in topics}
-    now = _topics[lease.cluster].fetch_topics(_reads.get_or_make(lease.cluster), names, loop.now_ms())
+    now = _topics[lease.cluster].fetch_topics(_reads[lease.cluster], names, loop.now_ms())
     for row, topics in waiting.values():
         known = recovery_evidence.written_topics(row)
         notes = {name: deletion_reason(known[name], now[name]) for name in topics & now.keys()}
@@ -74,7 +138,7 @@ def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
     wrote = recovery_evidence.wrote_to(row)
     if not wrote:
         return []
-    reads = _reads.get_or_make(cluster)
+    reads = _reads[cluster]
     alone = TransitionKind(row.cause) in _ALONE
     who = row.producer_id, row.producer_epoch
     starts = recovery_evidence.search_starts(row).items()

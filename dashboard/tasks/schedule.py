@@ -1,4 +1,4 @@
-"""Celery tasks of the dashboard itself: evaluation, alerts, deliveries, actions and retention."""
+"""The tasks of the dashboard itself (evaluation, alerts, deliveries, actions, retention); what starts all."""
 
 import time
 
@@ -11,6 +11,7 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names, leases, loop, retention
+from dashboard.tasks import cluster_polls, offsets, partitions, recoveries, store_polls, tails
 from dashboard.tasks.slice import PerCluster, Polled, each_second
 
 #: Seconds between two portions while there are rows to prune, and while there are none.
@@ -48,7 +49,7 @@ def _follow(lease: leases.Lease) -> loop.Turns:
 
 
 def _deliver(lease: leases.Lease) -> loop.Turns:
-    sender = _senders.get_or_make(lease.cluster)
+    sender = _senders[lease.cluster]
     renewed = 0.0
     try:
         while True:
@@ -60,7 +61,7 @@ def _deliver(lease: leases.Lease) -> loop.Turns:
             yield _BUSY_S if sender.start_due() else idle_s
     finally:
         if loop.stop_requested.is_set():
-            _senders.forget(lease.cluster)
+            _senders.pop(lease.cluster, None)
             sender.close()
 
 
@@ -75,7 +76,7 @@ def _alert(lease: leases.Lease) -> loop.Turns:
 
 
 def _tick(lease: leases.Lease) -> loop.Turns:
-    reader = _readers.get_or_make(lease.cluster)
+    reader = _readers[lease.cluster]
     return each_second(lambda: evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms()))
 
 
@@ -88,3 +89,13 @@ JUDGES = (
     deliveries,
     Polled("dashboard.follow_actions", recover_workers.NAME, _follow, ttl=recover_workers.TTL),
 )
+_ALL = (
+    tails.tailed, offsets.tailed, partitions.polled, recoveries.polled, *cluster_polls.POLLED,
+    *store_polls.POLLED, *JUDGES,
+)  # fmt: skip
+
+
+@shared_task(name="collectors.start_missing")
+def start_missing() -> None:
+    """Send a first slice for every collector without a valid lease."""
+    loop.start_missing(_ALL)

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from celery import shared_task
 from django.conf import settings
@@ -50,22 +50,15 @@ Entry = TypeVar("Entry", bound=ClusterEntry)
 T = TypeVar("T", bound=Closing)
 
 
-class PerCluster(Generic[Kept]):
-    """An object for each cluster, kept from slice to slice; `make` takes the cluster's name."""
+class PerCluster(dict[str, Kept]):
+    """An object for each cluster, made by its name at the first access and kept from slice to slice."""
 
     def __init__(self, make: Callable[[str], Kept]) -> None:
         self._make = make
-        self._made: dict[str, Kept] = {}
 
-    def get_or_make(self, cluster: str) -> Kept:
-        """Return the cluster's object, made at the first call; raises the errors of `make`."""
-        if cluster not in self._made:
-            self._made[cluster] = self._make(cluster)
-        return self._made[cluster]
-
-    def forget(self, cluster: str) -> Kept | None:
-        """Remove the cluster's object and return it, or None; the next call makes another one."""
-        return self._made.pop(cluster, None)
+    def __missing__(self, cluster: str) -> Kept:
+        made = self[cluster] = self._make(cluster)
+        return made
 
 
 class Warm(PerCluster[T]):
@@ -75,8 +68,8 @@ class Warm(PerCluster[T]):
         super().__init__(lambda cluster: make(settings.FENCELINE.clusters[cluster]))
 
     def discard(self, cluster: str) -> None:
-        """Close the cluster's object; the next call makes another one."""
-        kept = self.forget(cluster)
+        """Close the cluster's object; the next access makes another one."""
+        kept = self.pop(cluster, None)
         if kept is not None:
             kept.close()
 
@@ -111,7 +104,6 @@ class Polled:
         self._collector, self._is_on = collector, is_on
 
     def names(self) -> Sequence[str]:
-        """Return the name of the collector."""
         return (self._collector,)
 
     def start(self, unheld: Mapping[str, Sequence[str]]) -> None:

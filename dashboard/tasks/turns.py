@@ -65,7 +65,6 @@ class TurnLanes:
     _were_slow: set[str] = field(default_factory=set)
 
     def put(self, lane: TurnLane, due: loop.Slice) -> None:
-        """Append a due turn to its lane."""
         self._due.setdefault(lane, deque()).append(due)
 
     def waiting(self) -> list[loop.Slice]:
@@ -73,7 +72,6 @@ class TurnLanes:
         return [due for lane in self._due.values() for due in lane]
 
     def is_empty(self) -> bool:
-        """Whether no turn is due or running."""
         return not self._due and not self._running
 
     def start(self, now: float) -> tuple[TurnLane, loop.Slice] | None:
@@ -89,7 +87,6 @@ class TurnLanes:
         return lane, started
 
     def end(self, lane: TurnLane, ended: loop.Slice, now: float) -> None:
-        """Record the end of a turn."""
         running = self._running[lane]
         was_slow = now - running.pop(ended) >= SLOW_S
         if not running:

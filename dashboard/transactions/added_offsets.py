@@ -1,4 +1,4 @@
-"""Read the offsets that a transaction added to groups, as saved by `dashboard.groups.added_offset_store`."""
+"""Read the offsets that a transaction added to groups, as saved by `dashboard.groups.store`."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,8 @@
 """Buttons that make a plan: the offers of `dashboard.actions.offers`, and why the user may not take one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.http import HttpRequest
 
@@ -12,7 +13,6 @@ from dashboard.system import access, owners
 from dashboard.system.access import Actor
 from dashboard.web import page_context
 from dashboard.web.per_request import derive_once, now_ms
-from fenceline.owners import Owner
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 #: Maximum cards of a page whose offers are read together.
@@ -34,30 +34,15 @@ class Button:
     may_lose: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FindingCard:
-    """A finding, the owner of its subject, and its buttons."""
-
-    finding: FindingRecord
-    owner: Owner | None
-    offers: Sequence[Button]
-
-
-@dataclass(frozen=True, slots=True)
-class RowSelection:
-    """The plan for chosen rows of a list, of one cluster; a plan takes at most `most` subjects."""
-
-    act: Act
-    cluster: str
-    words: str
-    most: int = MOST_SUBJECTS
-
-
-def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | None:
+def row_selection(request: HttpRequest, act: Act, words: str) -> Mapping[str, Any] | None:
     """Return the plan for chosen rows; None for several clusters, and for users who may not plan it."""
     cluster = page_context.chrome_of(request).only_cluster
     refused = access.act_refusal(request_actor(request), act, cluster)
-    return None if refused or not cluster else RowSelection(act, cluster, words)
+    return (
+        None
+        if refused or not cluster
+        else {"act": act, "cluster": cluster, "words": words, "most": MOST_SUBJECTS}
+    )
 
 
 def request_actor(request: HttpRequest) -> Actor:
@@ -100,14 +85,16 @@ def _known_offers(request: HttpRequest) -> dict[int, Sequence[Offer]]:
     return derive_once(request, "offers_of_findings", dict[int, Sequence[Offer]])
 
 
-def finding_cards(request: HttpRequest, rows: Sequence[FindingRecord]) -> Sequence[FindingCard]:
+def finding_cards(request: HttpRequest, rows: Sequence[FindingRecord]) -> Sequence[Mapping[str, Any]]:
     """Return findings with their owners and buttons."""
     whose = owners.of_findings(rows)
-    return [FindingCard(finding, whose[finding.pk], of_finding(request, finding)) for finding in rows]
+    return [
+        {"finding": finding, "owner": whose[finding.pk], "offers": of_finding(request, finding)}
+        for finding in rows
+    ]
 
 
 def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:
-    """Return offers as buttons for the user of the request."""
     return [
         Button(
             offer.act,

@@ -57,12 +57,10 @@ def partition_url(cluster: str, topic: str, number: int) -> str:
 
 
 def record_url(cluster: str, topic: str, number: int, offset: int | str) -> str:
-    """Return the address of the record at an offset."""
     return f"{partition_url(cluster, topic, number)}/record?offset={offset}"
 
 
 def coordinators_url(cluster: str) -> str:
-    """Return the address of the coordinators of a cluster."""
     return f"{reverse('coordinators')}?{urlencode({'cluster': cluster})}"
 
 
@@ -82,7 +80,6 @@ def query_of(row: Query) -> str:
 
 
 def batch_of(row: Query, batch_id: int) -> str:
-    """Return the address of a batch of a query."""
     return batch_url(row.cluster.name, row.ident, batch_id)
 
 
@@ -117,7 +114,6 @@ def incident_url(row: Incident) -> str:
 
 
 def finding_url(row: FindingRecord | Alert) -> str:
-    """Return the address of the subject of a finding or an alert."""
     return subject_url(row.cluster.name, row.subject)
 
 

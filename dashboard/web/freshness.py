@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.conf import settings
 
-from dashboard.models import Cluster, GapRecord
+from dashboard.models import Cluster
 from dashboard.runtime import stale_collectors, visibility
 from dashboard.runtime.collector_names import (
     FLINK,
@@ -88,7 +88,11 @@ def noun_freshness(
     which = {(name, eye.name) for name in names for eye in seeing[name]}
     # Late collectors are evaluated below, by the page's own limit.
     kept = [gap for gap in seen.gaps if gap.pk is not None]
-    gaps = [_from_gap(gap) for gap in kept if (gap.cluster.name, gap.source) in which]
+    gaps = [
+        Blind(gap.cluster.name, gap.source, gap.since_ms, gap.reason)
+        for gap in kept
+        if (gap.cluster.name, gap.source) in which
+    ]
     dark = {reason.cluster for reason in gaps}
     # Findings are outdated too when the evaluator does not run.
     which |= {(name, JUDGE) for name in names}
@@ -121,7 +125,6 @@ class CollectorState(NamedTuple):
 
 
 def collector_state(row: LiveCollector, now_ms: int) -> CollectorState:
-    """Return the state of a collector."""
     if row.error:
         return CollectorState("critical", "failing")
     if not row.alive:
@@ -131,10 +134,6 @@ def collector_state(row: LiveCollector, now_ms: int) -> CollectorState:
     if now_ms - row.seen_through_ms > stale_after_ms():
         return CollectorState("warning", "catching up" if row.behind else "late")
     return CollectorState("ok", "up to date")
-
-
-def _from_gap(gap: GapRecord) -> Blind:
-    return Blind(gap.cluster.name, gap.source, gap.since_ms, gap.reason)
 
 
 def _late(row: LiveCollector, now_ms: int) -> Blind | None:

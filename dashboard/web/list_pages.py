@@ -11,7 +11,7 @@ from dashboard.web import page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters
-from dashboard.web.forms.columns import Heading, table_columns
+from dashboard.web.forms.lists import Heading, table_columns
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import P, View, render_page, signed_in
 from fenceline.decode import text

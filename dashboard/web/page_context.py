@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges.PARAMETERS})
 #: Parameters that a new filter text drops: they belong to the former list.
 _OF_FILTER = frozenset({"q", "page", "before", "cluster", *time_ranges.PARAMETERS})
-#: The route of an error.
 _NO_PAGE = PageRoute("", "", lambda _: HttpResponse())
 #: The time before the oldest open incident on a Live timeline.
 _BEFORE_INCIDENT_MS = 300_000
@@ -45,8 +44,6 @@ _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
 @dataclass(frozen=True, slots=True)
 class SidebarLink:
-    """One entry of the sidebar."""
-
     name: str
     url: str
     words: str
@@ -81,7 +78,6 @@ class Chrome:
 
     @cached_property
     def time_range(self) -> PageRange:
-        """Return the requested range of time."""
         return time_ranges.read_page_range(self._request.GET, now_ms=now_ms(self._request))
 
     @cached_property
@@ -161,7 +157,6 @@ class Chrome:
 
     @property
     def filter_text(self) -> str:
-        """Return the filter text of the list on this page."""
         return self._request.GET.get("q", "")
 
     @cached_property
@@ -240,7 +235,6 @@ class Chrome:
 
     @property
     def has_owners(self) -> bool:
-        """Return whether the configuration names owners."""
         return bool(settings.FENCELINE.owners)
 
     @cached_property
@@ -285,13 +279,11 @@ class Chrome:
 
     @cached_property
     def freshness(self) -> Freshness:
-        """Return the freshness of this page's clusters."""
         noun = next((route.shows for route in self._trail if route.shows), TRANSACTIONS)
         return noun_freshness(self.cluster, self.clusters, now_ms(self._request), noun)
 
     @cached_property
     def collectors(self) -> Sequence[tuple[LiveCollector, CollectorState]]:
-        """Return the collectors of this page's clusters with their states."""
         return [(row, collector_state(row, now_ms(self._request))) for row in self.freshness.collectors]
 
 

@@ -72,7 +72,6 @@ class PlanSubject:
 
 
 def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
-    """Return the context of an action's page."""
     shown = action_audit.action_status(action, now_ms=now_ms(request))
     plan, actor = shown.plan, action_buttons.request_actor(request)
     subjects = list(_subjects(request, action, plan))

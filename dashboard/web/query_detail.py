@@ -1,6 +1,9 @@
 """One streaming query for its page: its chain, batches, sources, checkpoint, ledger and runs."""
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -17,21 +20,20 @@ from dashboard.streaming import lag
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from dashboard.streaming.batches import BatchEntry
-from dashboard.streaming.operator_state import operator_states
+from dashboard.streaming.queries import operator_states
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.charts import query_figures
-from dashboard.web.checkpoint_context import checkpoint_details, operator_views
-from dashboard.web.forms.tabs import chosen_tab, detail_tabs
+from dashboard.web.forms.chips import chosen_tab, detail_tabs
 from dashboard.web.forms.time_ranges import PageRange
-from dashboard.web.headlines.detail import DetailHeadline
-from dashboard.web.headlines.query import query_headline
+from dashboard.web.headlines.detail import DetailHeadline, query_headline
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.per_request import now_ms
-from dashboard.web.subject_history import subject_history
+from dashboard.web.series.context import subject_history
 from fenceline.history.time_range import TimeRange
 from fenceline.spark.batch_chain import first_broken_link, with_markers
+from fenceline.spark.state_chains import OperatorState, StateChain, broken_sentence
 
 #: Maximum batches of the charts, and batches and partitions of a page.
 _CHARTED, _BATCHES, _PARTITIONS = 60, 6, 50
@@ -76,12 +78,9 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
 
 
 class _QueryPage(NamedTuple):
-    """The facts for the tabs of a page."""
-
     request: HttpRequest
     row: Query
     newest: Batch | None
-    #: The last reported batches.
     recent: Sequence[Batch]
     sources: Sequence[lag.Source]
 
@@ -107,7 +106,6 @@ def _headline(
 
 
 def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -> Mapping[str, Any]:
-    """Return the chain of the batch in the address, else of the newest batch."""
     asked = request.GET.get("batch", "")
     number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
     entry = _entry(row, number, newest)
@@ -151,7 +149,6 @@ def _expires_ms(entry: BatchEntry | None, at_ms: int) -> int | None:
 
 
 def _batches(page: _QueryPage) -> Mapping[str, Any]:
-    """Return the table of batches in the page's range."""
     asked = page_context.chrome_of(page.request).time_range
     wanted = Ranged.between(asked.start_ms, asked.end_ms)
     number = page.request.GET.get("page")
@@ -262,7 +259,6 @@ def _events(page: _QueryPage) -> Mapping[str, Any]:
 
 
 def _facts(page: _QueryPage) -> Mapping[str, Any]:
-    """Return its checkpoint, its ledger and its runs."""
     return {
         **checkpoint_details(page.row, page.newest),
         "open_decisions": [
@@ -284,3 +280,67 @@ _TABS = {
     "events": ("Event history", _events),
     "facts": ("Raw facts", _facts),
 }
+
+
+#: Maximum listed partitions of an operator: unfolded, and with the folded ones.
+_SHOWN, _FOLDED = 8, 200
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorView:
+    """The state of one operator for its query's page."""
+
+    state: OperatorState
+    #: Its listener's report after the newest batch; None without one.
+    rows: Mapping[str, Any] | None
+    #: Damage that prevents a restart, one sentence each, the first few.
+    broken: Sequence[str]
+    shown: Sequence[StateChain]
+    folded: Sequence[StateChain]
+    #: Number of chains in neither list.
+    more: int
+
+    @property
+    def size(self) -> int:
+        return sum(chain.size for chain in self.state.chains)
+
+
+def operator_views(
+    states: Sequence[OperatorState], reported: Sequence[Mapping[str, Any]]
+) -> Sequence[OperatorView]:
+    """Return operators with their reported rows; for two operators with one name the rows are unknown."""
+    names = Counter(operator["name"] for operator in reported)
+    rows = {operator["name"]: operator for operator in reported if names[operator["name"]] == 1}
+    return [_operator_view(state, rows.get(state.name)) for state in states]
+
+
+def _operator_view(state: OperatorState, rows: Mapping[str, Any] | None) -> OperatorView:
+    return OperatorView(
+        state,
+        rows,
+        [broken_sentence(chain) for chain in state.broken[:_SHOWN]],
+        state.chains[:_SHOWN],
+        state.chains[_SHOWN:_FOLDED],
+        max(0, len(state.chains) - _FOLDED),
+    )
+
+
+def checkpoint_details(row: Query, newest: Batch | None) -> Mapping[str, Any]:
+    """Return the contents of a checkpoint's logs; `newest` is the newest known batch."""
+    detail: Mapping[str, Any] = row.detail
+    ledger = detail.get("ledger") or {}
+    return {
+        "detail": detail,
+        "ledger_damage": ledger.get("broken", ()),
+        "initial": [
+            (source, json.dumps(at, separators=(",", ":")))
+            for source, at in detail.get("initial", {}).items()
+        ],
+        "newest_decision": streaming_batches.newest_decision(row) if row.ledger_id else None,
+        "watermark_ms": _watermark_ms(newest),
+    }
+
+
+def _watermark_ms(newest: Batch | None) -> int | None:
+    """Return the newest watermark, None without one, for which Spark writes 0."""
+    return None if newest is None else newest.next_watermark_ms or newest.watermark_ms or None

@@ -18,7 +18,6 @@ class Hit(NamedTuple):
     detail: str = ""
 
 
-#: Maximum hits of one kind.
 MOST_HITS = 6
 #: Finds rows by a cluster, "" for all, and a text.
 Search = Callable[[str, str], Iterable[Hit]]

@@ -3,13 +3,14 @@
 Pure. Transitions are newest first, at most the 20 stored ones of an id.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Transaction
 from dashboard.web.charts.figures import Bar, Mark
-from fenceline.facts import OPEN_STATES, Transition, TransitionKind
+from fenceline.facts import OPEN_STATES, TransactionState, Transition, TransitionKind
 from fenceline.formatting import count_noun, format_duration
 from fenceline.series import histograms
 from fenceline.series.histograms import Histogram
@@ -183,3 +184,96 @@ def _tallied(bars: Sequence[Bar]) -> Iterator[tuple[str, int]]:
     ends = [bar.end for bar in bars]
     for end in dict.fromkeys(ends):
         yield ("open" if end is None else TRANSITION_STYLES[end].words), ends.count(end)
+
+
+_WIDTH, _HEIGHT = 116, 34
+_NEXT = (
+    (TransactionState.EMPTY, TransactionState.ONGOING),
+    (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT),
+    (TransactionState.ONGOING, TransactionState.PREPARE_ABORT),
+    (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT),
+    (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT),
+)
+#: Upper left corners, for wide pages and for phones.
+_WIDE = {
+    TransactionState.EMPTY: (1, 53),
+    TransactionState.ONGOING: (149, 53),
+    TransactionState.PREPARE_COMMIT: (297, 9),
+    TransactionState.PREPARE_ABORT: (297, 97),
+    TransactionState.COMPLETE_COMMIT: (445, 9),
+    TransactionState.COMPLETE_ABORT: (445, 97),
+}
+_TALL = {
+    TransactionState.EMPTY: (82, 1),
+    TransactionState.ONGOING: (82, 65),
+    TransactionState.PREPARE_COMMIT: (8, 137),
+    TransactionState.PREPARE_ABORT: (156, 137),
+    TransactionState.COMPLETE_COMMIT: (8, 201),
+    TransactionState.COMPLETE_ABORT: (156, 201),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One state; x and y are its upper left corner, `text_x` and `text_y` the place of its word."""
+
+    name: str
+    x: int
+    y: int
+    lit: bool
+    width: int = _WIDTH
+    height: int = _HEIGHT
+
+    @property
+    def css(self) -> str:
+        return f"box box-lit box-{self.name}" if self.lit else "box"
+
+    @property
+    def text_x(self) -> int:
+        return self.x + self.width // 2
+
+    @property
+    def text_y(self) -> int:
+        """Return the base line of a vertically centred word."""
+        return self.y + self.height // 2 + 4
+
+
+def draw_diagrams(state: str) -> Sequence[Mapping[str, Any]]:
+    """Return the machine with `state` lit, laid out for wide pages and for phones."""
+    return [_layout("wide", 562, 140, _WIDE, state), _layout("tall", 280, 240, _TALL, state)]
+
+
+def _layout(
+    name: str, width: int, height: int, corners: Mapping[TransactionState, tuple[int, int]], state: str
+) -> Mapping[str, Any]:
+    passed = set(_way_to(TransactionState(state)))
+    boxes = [Box(shown.value, *corner, lit=shown == state) for shown, corner in corners.items()]
+    lines = [_line(corners[a], corners[b], name == "wide", (a, b) in passed) for a, b in _NEXT]
+    return {"name": name, "width": width, "height": height, "boxes": boxes, "lines": lines}
+
+
+def _line(start: tuple[int, int], end: tuple[int, int], across: bool, passed: bool) -> Mapping[str, Any]:
+    if across:
+        return {
+            "x1": start[0] + _WIDTH,
+            "y1": start[1] + _HEIGHT // 2,
+            "x2": end[0],
+            "y2": end[1] + _HEIGHT // 2,
+            "passed": passed,
+        }
+    return {
+        "x1": start[0] + _WIDTH // 2,
+        "y1": start[1] + _HEIGHT,
+        "x2": end[0] + _WIDTH // 2,
+        "y2": end[1],
+        "passed": passed,
+    }
+
+
+def _way_to(state: TransactionState) -> Sequence[tuple[TransactionState, TransactionState]]:
+    before = {b: (a, b) for a, b in _NEXT}
+    way = []
+    while state in before:
+        way.append(before[state])
+        state = before[state][0]
+    return way

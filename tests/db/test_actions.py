@@ -10,7 +10,6 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from dashboard.actions import execute
-from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.follow_up import Following
@@ -176,41 +175,41 @@ def test_a_repeated_execution_returns_the_same_answer_to_the_same_user_only() ->
 
 def test_an_action_is_begun_once_and_only_by_its_token() -> None:
     row = executing(saved_plan())
-    assert action_lease.begin_action(row.pk, "", now_ms=NOW_MS) is None
-    assert action_lease.begin_action(row.pk, "another", now_ms=NOW_MS) is None
-    assert action_lease.begin_action(row.pk + 1, "t", now_ms=NOW_MS) is None
-    begun = action_lease.begin_action(row.pk, "t", now_ms=NOW_MS)
+    assert action_store.begin_action(row.pk, "", now_ms=NOW_MS) is None
+    assert action_store.begin_action(row.pk, "another", now_ms=NOW_MS) is None
+    assert action_store.begin_action(row.pk + 1, "t", now_ms=NOW_MS) is None
+    begun = action_store.begin_action(row.pk, "t", now_ms=NOW_MS)
     assert begun is not None
     assert begun.started_ms == NOW_MS
-    assert action_lease.begin_action(row.pk, "t", now_ms=NOW_MS) is None
+    assert action_store.begin_action(row.pk, "t", now_ms=NOW_MS) is None
 
 
 def test_an_action_that_waited_too_long_is_not_begun() -> None:
     row = executing(saved_plan())
-    Action.objects.update(lease_until=Now() - action_lease.LIVES)
-    assert action_lease.begin_action(row.pk, "t", now_ms=NOW_MS) is None
+    Action.objects.update(lease_until=Now() - action_store.LIVES)
+    assert action_store.begin_action(row.pk, "t", now_ms=NOW_MS) is None
 
 
 def test_a_worker_that_lost_its_lease_writes_nothing() -> None:
     executing(saved_plan())
-    row = action_lease.begin_action(Action.objects.get().pk, "t", now_ms=NOW_MS)
+    row = action_store.begin_action(Action.objects.get().pk, "t", now_ms=NOW_MS)
     assert row is not None
     settler = Action.objects.get()
-    assert not action_lease.take_over(settler, "s"), "its lease lives"
-    Action.objects.update(lease_until=Now() - action_lease.LIVES)
-    with pytest.raises(action_lease.ActionLeaseLost):
-        action_lease.prolong_lease(row)
-    assert action_lease.take_over(settler, "s")
+    assert not action_store.take_over(settler, "s"), "its lease lives"
+    Action.objects.update(lease_until=Now() - action_store.LIVES)
+    with pytest.raises(action_store.ActionLeaseLost):
+        action_store.prolong_lease(row)
+    assert action_store.take_over(settler, "s")
     for late in (
-        lambda: action_lease.prolong_lease(row),
-        lambda: action_lease.write_results(row, [{"subject": "late"}]),
-        lambda: action_lease.end_action(row, Action.State.DONE, [{"subject": "late"}]),
+        lambda: action_store.prolong_lease(row),
+        lambda: action_store.write_results(row, [{"subject": "late"}]),
+        lambda: action_store.end_action(row, Action.State.DONE, [{"subject": "late"}]),
     ):
-        with pytest.raises(action_lease.ActionLeaseLost):
+        with pytest.raises(action_store.ActionLeaseLost):
             late()
-    action_lease.end_action(settler, Action.State.UNKNOWN, [])
+    action_store.end_action(settler, Action.State.UNKNOWN, [])
     assert Action.objects.get().results == []
-    assert not action_lease.take_over(settler, "s2")
+    assert not action_store.take_over(settler, "s2")
 
 
 @pytest.mark.parametrize(

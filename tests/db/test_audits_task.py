@@ -16,7 +16,7 @@ from dashboard.history import audit_store, audits
 from dashboard.models import AuditViolationRecord, Collector, FindingRecord, GapRecord, Query
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
-from dashboard.tasks import audits as task
+from dashboard.tasks import store_polls
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest, AuditVerdict, audits_folder
 from fenceline.spark.records import QueryState
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
@@ -61,7 +61,7 @@ def violated(pipeline: str = "orders_enrich", **fields: object) -> AuditManifest
 def poll(lease: Lease) -> None:
     """Let the task poll once: a slice that is over when it waits for the next poll."""
     audits.clear_cache()
-    take_turns(task.poll_in_turns(lease), 0.01)
+    take_turns(store_polls.poll_audits(lease), 0.01)
 
 
 def rows() -> list[tuple[str, int, int]]:
@@ -200,14 +200,14 @@ def test_a_store_that_cannot_be_read_is_a_gap_and_rows_stay(
 
 def test_nothing_runs_without_a_url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(task.polled.task, "apply_async", lambda args, **_: sent.append(args[0]))
+    monkeypatch.setattr(store_polls.audits.task, "apply_async", lambda args, **_: sent.append(args[0]))
     configure(settings, "")
-    task.polled.start({audit_store.NAME: ["prod"]})
-    task.polled.task("prod")
+    store_polls.audits.start({audit_store.NAME: ["prod"]})
+    store_polls.audits.task("prod")
     assert sent == []
     assert not Collector.objects.exists()
     configure(settings, "file:///audits")
-    task.polled.start({audit_store.NAME: ["prod"]})
+    store_polls.audits.start({audit_store.NAME: ["prod"]})
     assert sent == ["prod"]
 
 

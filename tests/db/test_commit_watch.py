@@ -4,8 +4,13 @@ import pytest
 
 from dashboard.incidents.affected_offsets import affected_offsets
 from dashboard.models import AbortedCommit, Incident, IncidentFinding, PinRecord, Transaction
-from dashboard.recoveries.aborted_commits import deleted_records, read_aborted_commits
-from dashboard.recoveries.commit_watch import CommitWatch, EndedCommit, searches
+from dashboard.recoveries.commit_watch import (
+    CommitWatch,
+    EndedCommit,
+    deleted_records,
+    read_aborted_commits,
+    searches,
+)
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.losses.recoveries import DELETED, LostRecords

@@ -9,8 +9,8 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 
 import manage
-from dashboard.alerts import channels, demo_receiver, validation
-from dashboard.alerts.signing import signature_header
+from dashboard.alerts import channels, validation
+from dashboard.alerts.senders import signature_header
 from dashboard.models import AuditEntry, Channel
 from dashboard.system import access
 from fenceline.alerts.limits import Alerting
@@ -138,9 +138,9 @@ def test_a_name_that_is_taken_is_said_and_stops_no_start(
 )
 def test_only_the_receiver_s_own_address_is_known_as_such(settings: Any, url: str, expected: bool) -> None:
     settings.DEMO_RECEIVER = FIRST
-    assert demo_receiver.is_demo_receiver(url) is expected
+    assert channels.is_demo_receiver(url) is expected
     settings.DEMO_RECEIVER = ""
-    assert not demo_receiver.is_demo_receiver(url)
+    assert not channels.is_demo_receiver(url)
 
 
 def test_another_channel_to_the_receiver_signs_with_the_secret_that_it_knows(start: Start) -> None:

@@ -11,11 +11,11 @@ import pytest
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
+from dashboard.incidents.queries import incidents_as_of
 from dashboard.incidents.store import GroupingFacts
-from dashboard.incidents.stored_facts import incidents_as_of
 from dashboard.models import Incident, Recent
 from dashboard.runtime.leases import Lease
-from dashboard.web.incidents import lines
+from dashboard.web.incidents import cards
 from fenceline.facts import Finding, Severity, TransitionKind
 from fenceline.incidents.impact import ImpactFigures
 from fenceline.kafka.transactional_ids import key_of
@@ -169,7 +169,7 @@ def shown_live(now_ms: int) -> Sequence[Shown]:
     rows = incident_queries.open_incidents("prod")
     return sorted(
         (line.row.pk, plain_text(line.title, now_ms=now_ms), line.row.severity, tuple(line.figures))
-        for line in lines.incident_lines(rows)
+        for line in cards.incident_lines(rows)
     )
 
 
@@ -178,7 +178,7 @@ def shown_later(at_ms: int) -> Sequence[Shown]:
     rows = incident_queries.incidents_within("prod", at_ms, at_ms + 1, limit=100)
     return sorted(
         (line.row.pk, plain_text(line.title, now_ms=at_ms), line.row.severity, tuple(line.figures))
-        for line in lines.incident_lines(rows, at_ms + 1)
+        for line in cards.incident_lines(rows, at_ms + 1)
         if line.row.closed_ms is None
     )
 

@@ -11,8 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.incidents import operators, store
 from dashboard.incidents import queries as incident_queries
+from dashboard.incidents.queries import incidents_as_of, stored_facts
 from dashboard.incidents.store import GroupingFacts
-from dashboard.incidents.stored_facts import incidents_as_of, stored_facts
 from dashboard.models import AuditEntry, Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease

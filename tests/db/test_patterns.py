@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.alerts.patterns import compile_pattern
+from dashboard.alerts.validation import compile_pattern
 
 
 def regexes() -> st.SearchStrategy[str]:

@@ -15,7 +15,7 @@ from pytest_django import Settings
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Collector, GapRecord, Token
 from dashboard.runtime import leases, visibility
-from dashboard.system.schema import FIRST_RELEASE
+from dashboard.system.readiness import FIRST_RELEASE
 from dashboard.system.tokens import token_digest
 from fenceline.limits import Limits
 from sandbox.options import ROOT

@@ -18,7 +18,7 @@ from dashboard.models import (
     SinkDecision,
 )
 from dashboard.streaming import checkpoint_store
-from dashboard.streaming.operator_state import operator_states
+from dashboard.streaming.queries import operator_states
 from dashboard.streaming.registry import find_or_add
 from fenceline.spark.records import Broken, CheckpointObservation, CommitsEntry, Damage, Decided, LedgerState
 from fenceline.spark.state_chains import OperatorState, StateChain

@@ -19,8 +19,7 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
-from dashboard.partitions.replica_store import replica_brokers, save_replicas
-from dashboard.partitions.store import NAME, PartitionRows, save_partitions
+from dashboard.partitions.store import NAME, PartitionRows, replica_brokers, save_partitions, save_replicas
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.leases import Lease
 from fenceline.facts import TopicPartition

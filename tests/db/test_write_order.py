@@ -99,7 +99,7 @@ class Runner:
 @pytest.fixture
 def writers(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Writer]:
     monkeypatch.setattr(notify, "notify_change", lambda *_, **__: None)
-    monkeypatch.setattr("dashboard.alerts.notify.notify_pages", lambda: None)
+    monkeypatch.setattr("dashboard.alerts.deliver.notify_pages", lambda: None)
     collector_store.sync_clusters(["prod"])
     return {name_of(writer): writer for writer in [make() for make in WRITERS]}
 

@@ -42,7 +42,7 @@ ATOMIC = {
     ("dashboard/system/users.py", "set_password"): "it locks one user's row alone",
     ("dashboard/management/commands/unlock_sign_in.py", "_unlock"): "others lock one such row alone",
     ("dashboard/system/scenes.py", "request_scene"): "it inserts one audit row alone",
-    ("dashboard/system/sign_in/log.py", "_record"): "it locks one audit row alone",
+    ("dashboard/system/sign_in/limits.py", "_record"): "it locks one audit row alone",
 }
 #: Functions that write through the helper and are repeated by their caller.
 REPEATED_BY_CALLER = {

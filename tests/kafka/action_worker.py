@@ -10,7 +10,6 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 from dashboard.actions import execute, planning
-from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Action, Token
@@ -58,7 +57,7 @@ def execute_plan(plan: Plan, observer: execute.Observer | None = None) -> Action
 
 def expire_lease(row: Action) -> None:
     """Let the lease of an action expire, as its worker's death does after a while."""
-    Action.objects.filter(pk=row.pk).update(lease_until=Now() - action_lease.LIVES)
+    Action.objects.filter(pk=row.pk).update(lease_until=Now() - action_store.LIVES)
     row.refresh_from_db()
 
 

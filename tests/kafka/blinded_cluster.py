@@ -18,7 +18,7 @@ from dashboard.groups import store as group_store
 from dashboard.models import Collector, FindingRecord, GapRecord, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import groups, offsets, partitions, reconciling, tail_loop, tails
+from dashboard.tasks import cluster_polls, offsets, partitions, tail_loop, tails
 from dashboard.tasks.slice import poll_repeatedly
 from dashboard.transactions import reconcile_store
 from fenceline.facts import OPEN_STATES
@@ -177,9 +177,9 @@ class BlindedCluster:
         """Forget all that the workers keep, as their restart does."""
         for topic in (tails.tailed, offsets.tailed):
             tail_loop._cool(topic._topic, self._works[0][0])
-        reconciling._reconcilers.discard(self.name)
+        cluster_polls.reconcilers.discard(self.name)
         partitions.disconnect(self.name)
-        groups._collectors.discard(self.name)
+        cluster_polls.group_collectors.discard(self.name)
 
     def live(self, dice: random.Random) -> None:
         """Begin or end the other transaction."""
@@ -207,7 +207,7 @@ class BlindedCluster:
 
     def _reconcile(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:
-            reconciler = reconciling._reconcilers.get_or_make(self.name)
+            reconciler = cluster_polls.reconcilers[self.name]
             ours = reconcile_store.ReconciledRows(lease, [tails.tail_name(0)])
             for full in (True, False):
                 reconciler._full_at = 0 if full else time.monotonic() + 60
@@ -215,7 +215,7 @@ class BlindedCluster:
                 reconcile_store.save_reconciliation(lease, polled, now_ms=loop.now_ms())
             yield 0.0
 
-        take_turns(poll_repeatedly(lease, poll, reconciling._reconcilers.discard), _AT_ONCE_S)
+        take_turns(poll_repeatedly(lease, poll, cluster_polls.reconcilers.discard), _AT_ONCE_S)
 
     def _partitions(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:
@@ -230,11 +230,11 @@ class BlindedCluster:
     def _groups(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:
             rows = group_store.GroupRows(lease, loop.now_ms())
-            polled = groups._collectors.get_or_make(self.name).poll(loop.now_ms(), rows, every_s=0)
+            polled = cluster_polls.group_collectors[self.name].poll(loop.now_ms(), rows, every_s=0)
             group_store.save_groups(lease, polled, rows, now_ms=loop.now_ms())
             yield 0.0
 
-        take_turns(poll_repeatedly(lease, poll, groups._collectors.discard), _AT_ONCE_S)
+        take_turns(poll_repeatedly(lease, poll, cluster_polls.group_collectors.discard), _AT_ONCE_S)
 
     def collector(self, name: str) -> Collector:
         """Return a collector's row."""

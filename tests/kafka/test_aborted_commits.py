@@ -13,9 +13,8 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from dashboard.models import AbortedCommit, PinRecord, Transaction
-from dashboard.recoveries.aborted_commits import read_aborted_commits
+from dashboard.recoveries.commit_watch import read_aborted_commits
 from dashboard.runtime import loop
-from dashboard.tasks import aborted_commits
 from dashboard.tasks import recoveries as task
 from fenceline.limits import Limits
 from fenceline.losses.recoveries import DELETED, LostRecords
@@ -56,7 +55,7 @@ class Inspector(ClusterInspector):
         def is_checked() -> bool:
             self.poll()
             is_open = Transaction.objects.filter(transactional_id__in=names, state="Ongoing").exists()
-            watch = aborted_commits.watches.get_or_make(self.collected.name)
+            watch = task.watches[self.collected.name]
             # Other files of this worker may have left transactions open on the same broker.
             mine = any(each.transactional_id in names for each in watch._watched.values())
             return not (is_open or mine or watch.suspected or watch.others)
@@ -81,7 +80,7 @@ def collectors(kafka: Broker) -> Iterator[Inspector]:
         made.poll()
         yield made
         task._reads.discard(collected.name)
-        aborted_commits.watches.forget(collected.name)
+        task.watches.pop(collected.name, None)
     collected.close()
 
 
@@ -220,7 +219,7 @@ def test_a_topic_deleted_while_open_is_reported_with_its_bounds(
     collectors.transaction(topic)
     collectors.wait_until_blocked(topic, f"{topic}-other")
     delete_topic(kafka.bootstrap, topic)
-    watch = aborted_commits.watches.get_or_make(collectors.collected.name)
+    watch = task.watches[collectors.collected.name]
 
     def is_noted() -> bool:
         collectors.poll()

@@ -32,7 +32,7 @@ PRELUDE = """
     import json, os, signal, sys, threading
     import django
     django.setup()
-    from dashboard.actions import execute, lease as action_lease, planning, recover_workers
+    from dashboard.actions import execute, planning, recover_workers
     from dashboard.actions import store as action_store
     from dashboard.celery import app
     from dashboard.models import Action
@@ -194,10 +194,10 @@ def test_a_killed_worker_leaves_a_row_with_its_outcomes(
         before = told(row)
         again = execute.run_action(row.pk, before["token"])
         lease = leases.acquire("prod", recover_workers.NAME, holder="test", now_ms=loop.now_ms())
-        Action.objects.update(lease_until=Now() + action_lease.LIVES)
+        Action.objects.update(lease_until=Now() + action_store.LIVES)
         recover_workers.follow_actions(lease, now_ms=loop.now_ms())
         alive = told(row)["state"]
-        Action.objects.update(lease_until=Now() - action_lease.LIVES)
+        Action.objects.update(lease_until=Now() - action_store.LIVES)
         recover_workers.follow_actions(lease, now_ms=loop.now_ms())
         recover_workers.close_connections("prod")
         late = execute.run_action(row.pk, before["token"])

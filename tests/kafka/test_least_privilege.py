@@ -14,7 +14,7 @@ from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import PartitionRecord, Transaction
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import capabilities, groups, offsets, partitions, reconciling, recoveries, tails
+from dashboard.tasks import cluster_polls, offsets, partitions, recoveries, tails
 from dashboard.tasks.tail_loop import Tailed
 from fenceline.kafka.acls import Resource
 from fenceline.kafka.scope import EVERYTHING, Scope
@@ -52,11 +52,11 @@ def _tail(tailed: Tailed) -> loop.Rounds:
 COLLECTORS = {
     "transaction_state": _tail(tails.tailed),
     "consumer_offsets": _tail(offsets.tailed),
-    "reconcile": reconciling.reconcile_in_turns,
+    "reconcile": cluster_polls.reconcile,
     "partitions": partitions.poll_in_turns,
-    "groups": groups.poll_in_turns,
+    "groups": cluster_polls.poll_groups,
     "recoveries": recoveries.follow_in_turns,
-    "capabilities": capabilities.look_in_turns,
+    "capabilities": cluster_polls.check_capabilities,
 }
 
 

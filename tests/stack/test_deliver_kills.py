@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dashboard.alerts import signing
+from dashboard.alerts import senders
 from tests import receivers
 from tests.delivery_workers import Worker
 from tests.receivers import Receiver
@@ -22,7 +22,7 @@ from tests.stack.postgres.server import Server
 from tests.waiting import wait_for
 
 DEADLINE_S = 120
-SECRET = signing.new_secret()
+SECRET = senders.new_secret()
 #: Messages between two kills.
 BETWEEN = 8
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from dashboard.alerts.signing import signature_header
+from dashboard.alerts.senders import signature_header
 from sandbox.ports import free_port
 from sandbox.receiver import PAGE_TOKEN, SIGNING_SECRET
 from sandbox.receiver.server import MOST_KEPT, REFUSE_ONE_IN, TOLERANCE_S, ReceiverServer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboard.labels.setting import setting_labels
+from dashboard.web.pages.system import setting_labels
 from fenceline.formatting import count_noun, error_line, format_clock, format_duration, shorten
 
 

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db.models import Model
 from django.test import Client
 
-from dashboard.actions import admin_actions
+from dashboard import admin as admin_pages
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Transaction
 from dashboard.system import access
 from tests.web import factories
@@ -98,5 +98,5 @@ def test_what_signs_and_what_leases_is_not_shown(root: Client, prod: Cluster) ->
 
 
 def test_every_function_is_an_action_of_some_list() -> None:
-    names = {name for name, each in vars(admin_actions).items() if hasattr(each, "short_description")}
+    names = {name for name, each in vars(admin_pages).items() if hasattr(each, "short_description")}
     assert names == {"fence_producers", "abort_of_ids", "abort_of_pins", "abort_in"}

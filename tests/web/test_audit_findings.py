@@ -15,7 +15,7 @@ from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.history import audit_store, audits
 from dashboard.models import Cluster, Collector, Incident
 from dashboard.runtime import leases
-from dashboard.tasks import audits as task
+from dashboard.tasks import store_polls
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditVerdict
 from tests.audit_manifests import audit_manifest, leave_audit
 from tests.turns import take_turns
@@ -42,7 +42,7 @@ def incident(tmp_path: Path, settings: Any, prod: Cluster) -> Incident:
     poller, judge = lease(audit_store.NAME), lease("judge")
     reader = SnapshotReader("prod")
     for _ in range(3):
-        take_turns(task.poll_in_turns(poller), 0.01)
+        take_turns(store_polls.poll_audits(poller), 0.01)
         evaluate_rules.evaluate_cluster(judge, reader, now_ms=factories.now_ms())
         audits.clear_cache()
     return Incident.objects.get(rule="audit_violated")

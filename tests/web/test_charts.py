@@ -12,7 +12,7 @@ import pytest
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import NOTABLE, TRANSITION_STYLES
 from dashboard.models import Batch
-from dashboard.web.charts import application_figure, event_figure, figures, query_figures, series_figures
+from dashboard.web.charts import event_figure, figures, query_figures, series_figures
 from dashboard.web.charts.event_figure import LaneMark, LaneSpan
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline.facts import ABORTS, EVERYDAY, TransitionKind
@@ -97,12 +97,10 @@ LANES = event_figure.event_figure(
 FIGURES = {
     "offsets": series_figures.partition_figure(BROKEN),
     "lag": series_figures.group_figure(LAG),
-    "application": application_figure.ends_figure(
+    "application": event_figure.ends_figure(
         minutes(EVERYTHING, {}), [{bucket_of(ms): 3 for ms in (4, 900, 70_000)}, {}]
     ),
-    "durations of commits": application_figure.duration_histogram(
-        {bucket_of(ms): 3 for ms in (0, 900, 70_000)}
-    ),
+    "durations of commits": event_figure.duration_histogram({bucket_of(ms): 3 for ms in (0, 900, 70_000)}),
     "nothing known": series_figures.partition_figure(reading()),
     "lanes": LANES,
     "no lanes": event_figure.event_figure([], [], [], from_ms=NOW_MS, to_ms=NOW_MS + 1),

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from dashboard.alerts import deliver, delivery_queue, signing
+from dashboard.alerts import deliver, delivery_queue, senders
 from dashboard.alerts import http as alert_http
 from dashboard.config import Config
 from dashboard.models import Channel, Delivery
@@ -41,7 +41,7 @@ def channel(receiver: Receiver) -> Channel:
 
 
 def make_channel(url: str, kind: str = "webhook") -> Channel:
-    secret = signing.new_secret() if kind == "webhook" else ""
+    secret = senders.new_secret() if kind == "webhook" else ""
     return factories.channel(f"ops-{Channel.objects.count()}", kind=kind, url=url, secret=secret)
 
 
@@ -78,20 +78,20 @@ def test_a_changed_body_and_an_old_timestamp_are_refused_by_it(receiver: Receive
     with pytest.raises(WebhookVerificationError, match="No matching signature"):
         replace(request, body=request.body.replace(b"firing", b"quenched")).verified(channel.secret)
     old = int(time.time()) - 600
-    signature = signing.signature_header([channel.secret], "msg_1", old, request.body)
+    signature = senders.signature_header([channel.secret], "msg_1", old, request.body)
     replayed = {"webhook-id": "msg_1", "webhook-timestamp": str(old), "webhook-signature": signature}
     with pytest.raises(WebhookVerificationError, match="too old"):
         Webhook(channel.secret).verify(request.body, replayed)
 
 
 def test_while_a_secret_is_changed_both_sign(receiver: Receiver, channel: Channel) -> None:
-    old, new = channel.secret, signing.new_secret()
+    old, new = channel.secret, senders.new_secret()
     Channel.objects.update(secret=new, old_secret=old)
     send(make_delivery(channel))
     (request,) = receiver.received
     assert request.verified(old) == request.verified(new) == PAYLOAD
     with pytest.raises(WebhookVerificationError):
-        request.verified(signing.new_secret())
+        request.verified(senders.new_secret())
 
 
 @pytest.mark.parametrize(
@@ -385,5 +385,5 @@ def test_what_is_wrong_with_a_new_channel_is_said(kind: str, url: str, secret: s
 
 
 def test_a_good_channel_is_taken_even_while_its_host_has_no_address() -> None:
-    deliver.check_channel("webhook", "https://127.0.0.1:8443/hook", signing.new_secret())
+    deliver.check_channel("webhook", "https://127.0.0.1:8443/hook", senders.new_secret())
     deliver.check_channel("alertmanager", "http://no-such-host.invalid/", "")

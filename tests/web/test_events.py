@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from django.test import Client
 
+from dashboard.history import event_streams
 from dashboard.history import events as event_queries
-from dashboard.history import routine_events
 from dashboard.history.events import EventCriteria
 from dashboard.models import (
     AlertChange,
@@ -106,7 +106,7 @@ def test_a_range_holds_what_happened_in_it_and_nothing_else(prod: Cluster, limit
 def test_routine_transitions_are_folded_by_the_minute(
     prod: Cluster, limit: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routine_events, "_MOST_COUNTED", most)
+    monkeypatch.setattr(event_streams, "_MOST_COUNTED", most)
     time_range = whole(prod)
     events = walked(EventCriteria(source="transition"), time_range, limit)
     rows = list(TransitionRecord.objects.filter(kind__in=[kind.value for kind in ROUTINE]))

@@ -14,7 +14,7 @@ from dashboard.partitions.queries import PartitionCriteria
 from dashboard.recoveries.queries import RecoveryCriteria
 from dashboard.runtime.criteria import Criteria, parameter_choices
 from dashboard.streaming.queries import SINKS, QueryCriteria
-from dashboard.system.audit_queries import FAMILIES, AuditCriteria, Event
+from dashboard.system.audit import FAMILIES, AuditCriteria, Event
 from dashboard.transactions.queries import SORTS, SortedTransactions
 from dashboard.web.forms.lists import ListQuery, parse_query
 from dashboard.web.pages.actions import ActionListQuery

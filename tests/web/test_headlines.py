@@ -5,12 +5,15 @@ import pytest
 from dashboard.evaluation.blocking import NamedPartition, Waits
 from dashboard.groups.queries import BlockedReader
 from dashboard.models import Group, GroupOffset, PartitionRecord, PinRecord, Query, Transaction
-from dashboard.streaming.blocked import BlockedQuery
-from dashboard.streaming.lag import PartitionLag, QueryLag
-from dashboard.web.headlines.detail import BlockedConsumer, DetailHeadline, blocked_words
-from dashboard.web.headlines.group import group_headline
-from dashboard.web.headlines.partition import partition_headline
-from dashboard.web.headlines.query import query_headline
+from dashboard.streaming.lag import BlockedQuery, PartitionLag, QueryLag
+from dashboard.web.headlines.detail import (
+    BlockedConsumer,
+    DetailHeadline,
+    blocked_words,
+    group_headline,
+    partition_headline,
+    query_headline,
+)
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
 from fenceline.facts import (
     NOT_REPORTED,

@@ -11,7 +11,7 @@ from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.history import arrow_rows, parquet
-from dashboard.history.report_types import ReportTrouble
+from dashboard.history.job_outputs import ReportTrouble
 from dashboard.models import Cluster
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.history.reports import Manifest, folder_of, sum_figures

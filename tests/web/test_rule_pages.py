@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 import pytest
 from django.test import Client
 
-from dashboard.labels.rule import rule_label
+from dashboard.labels.alert import rule_label
 from dashboard.models import Cluster
 from dashboard.web import markdown
 from fenceline.facts import Severity

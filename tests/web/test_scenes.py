@@ -14,7 +14,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import AuditEntry, Cluster, Incident, TransitionRecord
-from dashboard.system import scenes, tour
+from dashboard.system import scenes
 from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, roles
@@ -208,7 +208,7 @@ def test_each_step_of_the_tour_is_done_once_its_trace_is_there(
         return "".join(re.findall(r'data-done="(y|n)', page_html(operator, "/scenes")))
 
     now, cluster = factories.now_ms(), Cluster.objects.get()
-    run = {"scene": tour.SCENE, "state": "done", "started_ms": now - 60_000, "ended_ms": now}
+    run = {"scene": scenes.SCENE, "state": "done", "started_ms": now - 60_000, "ended_ms": now}
     board(player, data, **run, by="demo")
     assert steps() == "nnnnn", "nobody asked for it"
     board(player, data, **run)

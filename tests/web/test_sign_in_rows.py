@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.models import AuditEntry
-from dashboard.system.sign_in import log as sign_in_log
+from dashboard.system.sign_in import limits as sign_in_limits
 from tests.web.test_sign_in import ELSEWHERE, HERE, OF_NAME, RIGHT, is_in, lock, sign_in
 
 pytestmark = pytest.mark.django_db
@@ -66,7 +66,7 @@ def test_a_name_that_nobody_has_is_not_kept() -> None:
 
 
 def test_who_guesses_from_many_addresses_fills_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sign_in_log, "MOST_ROWS", 10)
+    monkeypatch.setattr(sign_in_limits, "MOST_ROWS", 10)
     for number in range(30):
         sign_in(address=f"198.51.100.{number}")
     rows = AuditEntry.objects.filter(event=Event.SIGN_IN_FAILED)

@@ -20,7 +20,7 @@ from dashboard.config import Config
 from dashboard.config.identity import IdentityProvider
 from dashboard.models import AuditEntry, ExternalIdentity
 from dashboard.system import access, users
-from dashboard.system.sign_in.log import MOST_ROWS
+from dashboard.system.sign_in.limits import MOST_ROWS
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider
 from tests.web import factories
 from tests.web.factories import audit_entry

@@ -44,7 +44,6 @@ class MarkerPlanFacts(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
 

@@ -51,12 +51,10 @@ class BatchPlanFacts(NamedTuple):
 
     @property
     def decision_round(self) -> Round:
-        """The decision."""
         return Round(self.batch_id, self.round)
 
     @property
     def open_transactions(self) -> tuple[Opened, ...]:
-        """Its transactions."""
         return tuple(Opened(*transaction) for transaction in self.transactions)
 
 

@@ -1,15 +1,25 @@
-"""Transactions of our sink in a decision: read their current state, and end them."""
+"""Read the state of a sink's transactions and end them: those of a batch of our sink, as its decision says,
+and those that a Flink checkpoint decided to commit.
+
+A Flink commit is EndTxn with the recorded producer id and epoch. Right before the request the newest
+checkpoint must still contain the transaction, and it must be the id's open one. As in every commit that
+Fenceline requests, EndTxn version 4 keeps the epoch.
+"""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from dashboard.actions.connections import ClusterConnections
-from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
+from dashboard.actions.store import plan_facts
+from dashboard.engines.flink_jobs import holds_of
+from dashboard.runtime import loop
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TransactionState
 from fenceline.formatting import list_names
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
+from fenceline.plans.plan import SubjectPlan
 from transaction_admin.api import Ending, grant_command
 
 #: Seconds during which requests are repeated after temporary errors; less than a worker's lease.
@@ -19,8 +29,6 @@ _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 class SinkTransactionState(StrEnum):
-    """The current state of a transaction."""
-
     OPEN = "open"
     COMMITTED = "committed"
     #: It no longer exists: aborted, timed out, or replaced by another transaction of its id.
@@ -57,7 +65,6 @@ def current_states(wanted: Sequence[Opened], connections: ClusterConnections) ->
 
 
 def as_planned(states: Found, *standing: SinkTransactionState) -> list[Opened]:
-    """Return the transactions in one of these states."""
     return [opened for opened, now in states.items() if now.standing in standing]
 
 
@@ -129,3 +136,82 @@ def not_ended(
     return failed_result(
         f"still open: {list_names(names)}. {so.capitalize()}; check again, and make a new plan", *parts
     )
+
+
+REQUEST = "EndTxn"
+
+
+class FlinkCommitFacts(NamedTuple):
+    """The plan's facts about a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    started_ms: int
+    job: str
+    checkpoint: str
+    newer_job: str
+
+    @property
+    def opened(self) -> Opened:
+        """Return the fields that identify the transaction."""
+        return Opened(*self[:4])
+
+
+def commit_transaction(subject: SubjectPlan, connections: ClusterConnections) -> Result:
+    """Commit the transaction if it is still decided and open as in the plan. Raises `AdminUnavailable`."""
+    facts = plan_facts(FlinkCommitFacts, subject)
+    if why := _undecided(facts, connections):
+        return stale_result(why)
+    wanted = [facts.opened]
+    before = current_states(wanted, connections)[facts.opened]
+    if before.standing is SinkTransactionState.UNSEEN:
+        return failed_result(before.words)
+    if before.standing is not SinkTransactionState.OPEN:
+        return stale_result(before.words)
+    connections.before_write(REQUEST)
+    connections.asked = REQUEST
+    parts = end_transactions(wanted, connections, commit=True)
+    after = current_states(wanted, connections)
+    now = after[facts.opened]
+    if now.standing is SinkTransactionState.COMMITTED:
+        words = f"the transaction that {facts.checkpoint} decided to commit is committed: {now.words}"
+        records = confirmed_decisions(wanted, parts, commit=True)
+        return Result(SubjectOutcome.DONE, words, parts, records)
+    if now.standing is SinkTransactionState.GONE:
+        return _gone_on(now, parts[0].code == 0, Result(SubjectOutcome.UNKNOWN, now.words, parts))
+    return not_ended(wanted, after, parts, connections, f"{facts.checkpoint} still decides to commit it")
+
+
+def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
+    """Return the outcome of a commit whose worker died, by reads only. Raises `AdminUnavailable`."""
+    facts = plan_facts(FlinkCommitFacts, subject)
+    now = current_states([facts.opened], connections)[facts.opened]
+    if now.standing is SinkTransactionState.COMMITTED:
+        return Result(SubjectOutcome.DONE, f"it is committed: {now.words}; by whom is unknown")
+    if now.standing is SinkTransactionState.OPEN:
+        return failed_result("it is still open as it was seen: nothing was done")
+    return Result(SubjectOutcome.UNKNOWN, f"whether this action has committed it is unknown: {now.words}")
+
+
+def _undecided(facts: FlinkCommitFacts, connections: ClusterConnections) -> str:
+    """Return why the newest checkpoint no longer decides on the transaction, "" if it does."""
+    name = facts.transactional_id
+    hold = holds_of(connections.inspector.cluster_id, [name], now_ms=loop.now_ms()).get(name)
+    if hold is None or hold.job != facts.job:
+        return f"no checkpoint of {facts.job} holds it any more"
+    if hold.trouble:
+        return f"what {hold.name} decided is not known any more: {hold.trouble}"
+    held = hold.committable
+    if held is None or (held.producer_id, held.producer_epoch) != (facts.producer_id, facts.producer_epoch):
+        return f"the newest checkpoint, {hold.checkpoint}, does not hold it any more"
+    if hold.newer_job != facts.newer_job:
+        return f"{hold.newer_job} has the same prefix and has completed a checkpoint since"
+    return ""
+
+
+def _gone_on(now: CurrentTransaction, confirmed: bool, unknown: Result) -> Result:
+    """Return DONE if the coordinator confirmed the commit, although the id was used again; else `unknown`."""
+    if not confirmed:
+        return unknown
+    return Result(SubjectOutcome.DONE, f"it is committed, and its id has gone on: {now.words}", unknown.parts)

@@ -9,7 +9,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api import cursors, schemas
-from dashboard.api.common_schemas import Durations
+from dashboard.api.schemas import Durations
 from dashboard.history import queries as history_queries
 from dashboard.runtime import visibility
 from dashboard.transactions import queries as ids

@@ -10,7 +10,7 @@ from pydantic import Field
 from dashboard.api import cursors, schemas
 from dashboard.models import AuditEntry
 from dashboard.runtime import loop
-from dashboard.system import access, audit_queries
+from dashboard.system import access, audit
 
 router = Router(tags=["audit"])
 
@@ -53,7 +53,7 @@ class AuditList(schemas.Listing):
     items: list[AuditOut]
 
 
-class AuditFilters(schemas.ShortListFilters, audit_queries.AuditCriteria):
+class AuditFilters(schemas.ShortListFilters, audit.AuditCriteria):
     """The query string of the list; `q` is a part of a name or an address, `who` a full name."""
 
     event: AuditEntry.Event | None = None
@@ -65,7 +65,7 @@ def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, o
     if refused := access.missing_role(access.actor_of(request, "api"), access.AUDIT):
         raise HttpError(403, refused)
     before = cursors.read_number(wanted.cursor, "audit")
-    rows, after = audit_queries.newest_entries(wanted, before=before, limit=wanted.limit)
+    rows, after = audit.newest_entries(wanted, before=before, limit=wanted.limit)
     return {
         "items": rows,
         "next": None if after is None else cursors.encode_cursor("audit", after),

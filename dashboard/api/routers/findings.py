@@ -8,8 +8,7 @@ from pydantic import Field
 
 from dashboard.actions import offers
 from dashboard.api import cursors, schemas
-from dashboard.api.common_schemas import OwnerOut
-from dashboard.api.offer_schemas import OfferOut
+from dashboard.api.schemas import OfferOut, OwnerOut
 from dashboard.evaluation import finding_queries
 from dashboard.models import FindingRecord
 from dashboard.runtime import loop

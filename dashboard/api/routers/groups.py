@@ -7,7 +7,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api import cursors, schemas
-from dashboard.api.common_schemas import BlockerOut, OwnerOut
+from dashboard.api.schemas import BlockerOut, OwnerOut
 from dashboard.api.series_schemas import GroupSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
 from dashboard.groups.streams import group_stores

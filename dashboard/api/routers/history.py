@@ -11,9 +11,9 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.api import schemas
-from dashboard.api.common_schemas import Durations
+from dashboard.api.schemas import Durations
 from dashboard.history import parquet
-from dashboard.history.report_types import BusyTransaction, Day, ReportTrouble
+from dashboard.history.job_outputs import BusyTransaction, Day, ReportTrouble
 from dashboard.runtime import visibility
 from fenceline.grouping import grouped
 from fenceline.history.reports import Manifest, sum_figures

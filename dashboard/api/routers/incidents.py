@@ -13,7 +13,7 @@ from dashboard.api.known_names import Body
 from dashboard.api.permissions import require_permission
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
-from dashboard.incidents.stored_facts import incidents_as_of
+from dashboard.incidents.queries import incidents_as_of
 from dashboard.models import Incident, IncidentFinding
 from dashboard.runtime import loop
 from dashboard.runtime.collector_names import EVERYTHING

@@ -9,7 +9,7 @@ from ninja.errors import HttpError
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dashboard.api import cursors, schemas
-from dashboard.api.common_schemas import OwnerOut
+from dashboard.api.schemas import OwnerOut
 from dashboard.api.series_schemas import PartitionSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
 from dashboard.history import record_lens

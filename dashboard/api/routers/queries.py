@@ -9,7 +9,6 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api import cursors, schemas
-from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.problems import RefusedRequest
 from dashboard.api.query_schemas import (
     BatchOut,
@@ -19,6 +18,7 @@ from dashboard.api.query_schemas import (
     SourceOut,
     safety_fields,
 )
+from dashboard.api.schemas import OwnerOut
 from dashboard.models import Query as Row
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import QUERIES
@@ -28,7 +28,7 @@ from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
-from dashboard.streaming.operator_state import operator_states
+from dashboard.streaming.queries import operator_states
 from dashboard.streaming.registry import state_now
 from dashboard.system import owners
 from fenceline.spark.records import QueryState

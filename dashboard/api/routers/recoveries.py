@@ -7,7 +7,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
 from dashboard.api import cursors, schemas
-from dashboard.api.common_schemas import OwnerOut
+from dashboard.api.schemas import OwnerOut
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.recoveries.evidence import written_records

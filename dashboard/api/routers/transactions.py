@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field
 from dashboard.actions import offers
 from dashboard.api import cursors, schemas
 from dashboard.api.engine_schemas import ConnectorOut
-from dashboard.api.offer_schemas import OfferOut
 from dashboard.api.routers.transitions import Fact, recent_facts
+from dashboard.api.schemas import OfferOut
 from dashboard.engines.queries import producer_connector
 from dashboard.evaluation import blocking
 from dashboard.history import queries as history_queries

@@ -6,7 +6,6 @@ the page of the demo's receiver, set only by `make up`.
 """
 
 import os
-from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -15,8 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
-from dashboard.alerts import deliver, demo_channel, validation
-from dashboard.config import Config
+from dashboard.alerts import channels, deliver, validation
 from dashboard.engines.flink_store import remove_unrooted_jobs
 from dashboard.engines.store import remove_unnamed_apis
 from dashboard.models import Token
@@ -24,7 +22,7 @@ from dashboard.runtime import collector_store, loop
 from dashboard.runtime.collector_names import CHECKPOINTS, ENGINES, FLINK
 from dashboard.runtime.secret_files import SecretError, read_secret
 from dashboard.system import access
-from dashboard.system.schema import newer_schema_reason, older_schema_reason
+from dashboard.system.readiness import newer_schema_reason, older_schema_reason
 from dashboard.system.tokens import token_digest
 from dashboard.transactions.naming_store import rename_applications
 from fenceline.grouping import grouped
@@ -54,8 +52,8 @@ class Command(BaseCommand):
             collector_store.keep_collectors(
                 settings.SHARDS, config.limits, rooted, loop.now_ms(), audited=bool(config.audit_url)
             )
-            remove_unrooted_jobs(_flink_roots(config))
-            remove_unnamed_apis(_engine_urls(config))
+            remove_unrooted_jobs(grouped((root.cluster, root.root) for root in config.flink_checkpoints))
+            remove_unnamed_apis(grouped((engine.cluster, engine.url) for engine in config.engines))
             rename_applications(config.owners)
             access.ensure_roles()
             self._ensure_admin(read_secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
@@ -87,9 +85,9 @@ class Command(BaseCommand):
     def _sync_demo_channel(self, secret: str) -> None:
         """Print why the demo has no channel: it is optional, so its failure stops no start."""
         try:
-            demo_channel.sync_channel(settings.DEMO_RECEIVER, secret)
+            channels.sync_demo_channel(settings.DEMO_RECEIVER, secret)
         except (validation.Unfit, deliver.CannotSend) as error:
-            self.stdout.write(f"The channel {demo_channel.NAME} cannot be kept: {error}")
+            self.stdout.write(f"The channel {channels.DEMO_NAME} cannot be kept: {error}")
 
 
 def _check_password(password: str) -> None:
@@ -107,16 +105,6 @@ def _refuse_other_schema() -> None:
         raise CommandError(f"{database} {reason}. Upgrade, or use another database.")
     if reason := older_schema_reason(loader):
         raise CommandError(f"{database} {reason}.")
-
-
-def _flink_roots(config: Config) -> Mapping[str, Sequence[str]]:
-    """Return the folders of Flink's checkpoints by cluster."""
-    return grouped((root.cluster, root.root) for root in config.flink_checkpoints)
-
-
-def _engine_urls(config: Config) -> Mapping[str, Sequence[str]]:
-    """Return the URLs of engines' REST APIs by cluster."""
-    return grouped((engine.cluster, engine.url) for engine in config.engines)
 
 
 def _ensure_ingest_token(token: str) -> None:

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
-from dashboard.system.client_address import plain_address
+from dashboard.system.origin import plain_address
 from dashboard.system.sign_in import limits as sign_in_limits
 from fenceline.formatting import count_noun
 

@@ -89,7 +89,6 @@ def row_figure(
 
 
 def phase_ms(batch: Batch, phase: Phase) -> int:
-    """Return the duration of a phase of a batch."""
     if phase is not OTHER:
         return int(batch.durations.get(phase.name) or 0)
     whole = int(batch.durations.get(_WHOLE) or batch.duration_ms or 0)
@@ -97,7 +96,6 @@ def phase_ms(batch: Batch, phase: Phase) -> int:
 
 
 def phases_of(batches: Sequence[Batch]) -> Sequence[Phase]:
-    """Return the phases that at least one batch had."""
     return [phase for phase in (*PHASES, OTHER) if any(phase_ms(batch, phase) for batch in batches)]
 
 
@@ -114,7 +112,6 @@ class _Places:
         self.width = None if within is None else within.length_ms / 100
 
     def axis(self) -> Figure | go.layout.XAxis:
-        """Return the axis."""
         if self._within is not None:
             return time_axis(self._within.from_ms, self._within.to_ms)
         first, last = (self._numbers[0], self._numbers[-1]) if self._numbers else (0, 0)

@@ -69,7 +69,6 @@ Line = tuple[list[int], list[float | None]]
 
 
 def step_line(reading: SeriesReading, value: Callable[[SeriesStep], float | None]) -> Line:
-    """Return the points of a line of steps."""
     xs: list[int] = []
     ys: list[float | None] = []
     for run in reading.runs:

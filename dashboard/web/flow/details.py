@@ -1,20 +1,28 @@
-"""An unfolded pipeline: its links in order with audited batches, and its proof, for `_details.html`."""
+"""The list of pipelines, a row for each, and the unfolded one: its links in order with audited batches, and
+its proof. The context of `_list.html` and `_details.html`.
+"""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from dashboard.labels.flow import AUDIT_LABELS, GUARANTEE_LABELS, HEALTH_LABELS, LINK_WORDS
+from dashboard.labels.flow import AUDIT_LABELS, GUARANTEE_LABELS, HEALTH_LABELS, LINK_WORDS, proof_label
 from dashboard.labels.status import StatusLabel
 from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.web import addresses
 from dashboard.web.flow.picture import family_url, focus_url, latency_words, node_url
-from dashboard.web.flow.rows import ListedPipeline, audit_name
 from dashboard.web.templatetags.fenceline import rate as rate_words
-from fenceline.audit.manifest import DUPLICATE_KEYS, LOSS_KEYS, AuditedBatch, AuditedRange, AuditManifest
+from fenceline.audit.manifest import (
+    DUPLICATE_KEYS,
+    LOSS_KEYS,
+    AuditedBatch,
+    AuditedRange,
+    AuditManifest,
+    AuditVerdict,
+)
 from fenceline.flow.graph import (
     Flow,
     FlowEdge,
@@ -27,9 +35,135 @@ from fenceline.flow.graph import (
     nodes_before,
     reachable_from,
 )
-from fenceline.flow.guarantee import LinkGuarantee, edge_guarantee
+from fenceline.flow.guarantee import Guarantee, GuaranteeFacts, LinkGuarantee, edge_guarantee
 from fenceline.flow.pipelines import Pipeline
 from fenceline.flow.proof import PipelineProof
+from fenceline.formatting import count_noun, list_names
+
+#: Rows per page of the list.
+ROWS = 20
+#: Nodes that the name of a long pipeline shows at each end.
+_NAMED = 3
+
+
+class ClusterPipelines(NamedTuple):
+    """The pipelines of a cluster with their proofs, and the flow that contains them."""
+
+    cluster: str
+    flow: Flow
+    facts: GuaranteeFacts
+    proofs: Sequence[PipelineProof]
+    #: Audits of no pipeline in `proofs`: of other ways, or of topics without present traffic.
+    others: Sequence[AuditManifest]
+
+
+class ListedPipeline(NamedTuple):
+    """A pipeline of the list; `proof` is None for an audit without a pipeline."""
+
+    of: ClusterPipelines
+    proof: PipelineProof | None
+    audits: Sequence[AuditManifest]
+
+    @property
+    def key(self) -> str:
+        """Return its key in addresses: its end as `group:billing`, or the audit's name."""
+        return str(self.proof.pipeline.end.id) if self.proof else self.audits[0].pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRow:
+    cluster: str
+    key: str
+    name: str
+    proof: StatusLabel
+    health: StatusLabel | None = None
+    weakest: str = ""
+    p50: str = "—"
+    p95: str = "—"
+    #: `+2 more sources` for a pipeline with several sources, else "".
+    more_starts: str = ""
+    is_open: bool = False
+
+
+def list_pipelines(clusters: Iterable[ClusterPipelines]) -> Sequence[ListedPipeline]:
+    """Return the pipelines of all clusters, sorted by need for attention; then audits without a pipeline."""
+    clusters = list(clusters)
+    listed = [ListedPipeline(of, proof, proof.audits) for of in clusters for proof in of.proofs]
+    others = [ListedPipeline(of, None, [audit]) for of in clusters for audit in of.others]
+    return [*sorted(listed, key=_needs_attention), *sorted(others, key=_violated_first)]
+
+
+def find_listed(listed: Sequence[ListedPipeline], asked: str) -> ListedPipeline | None:
+    """Return the pipeline of an address: the one with this end, else the first with an audit of this name."""
+    named = (row for row in listed if any(audit.pipeline == asked for audit in row.audits))
+    return next((row for row in listed if row.key == asked), None) or next(named, None)
+
+
+def pipeline_page(
+    listed: Sequence[ListedPipeline], number: Number, chosen: ListedPipeline | None
+) -> Page[PipelineRow]:
+    """Return a page of the list; without a number, the one with the chosen pipeline."""
+    if number is None and chosen is not None:
+        number = listed.index(chosen) // ROWS + 1
+    page = page_of(listed, number, ROWS)
+    return page.with_items([_row(row, is_open=row is chosen) for row in page.items])
+
+
+def _row(row: ListedPipeline, *, is_open: bool) -> PipelineRow:
+    if row.proof is None:
+        (audit,) = row.audits
+        name, look = audit_name(audit, row.of), AUDIT_LABELS[audit.verdict]
+        return PipelineRow(row.of.cluster, row.key, name, look, is_open=is_open)
+    pipeline = row.proof.pipeline
+    more = pipeline.starts - 1
+    return PipelineRow(
+        row.of.cluster,
+        row.key,
+        path_name(pipeline),
+        proof_label(row.proof),
+        HEALTH_LABELS[pipeline.health],
+        pipeline.weakest,
+        *latency_words(pipeline.latency),
+        f"+{count_noun(more, 'more source')}" if more else "",
+        is_open,
+    )
+
+
+def path_name(of: Pipeline) -> str:
+    """Return `orders → orders_enrich → orders_enriched`; for a long path its first and last nodes."""
+    labels = [node.label for node in of.path]
+    if len(labels) > 2 * _NAMED + 1:
+        labels = [*labels[:_NAMED], f"{len(labels) - 2 * _NAMED} more", *labels[-_NAMED:]]
+    return " → ".join(labels)
+
+
+def audit_name(audit: AuditManifest, of: ClusterPipelines) -> str:
+    """Return the compared ends of an audit: `orders → orders_enrich → orders_enriched`."""
+    query = of.flow.nodes.get(NodeId(NodeKind.QUERY, audit.query_id))
+    ends = list_names(audit.sources), query.label if query else "", list_names(audit.targets)
+    return " → ".join(filter(None, ends)) or audit.pipeline
+
+
+def proofs_line(proofs: Sequence[PipelineProof]) -> str:
+    """Return the numbers of pipelines that audits prove, and of those with missing or duplicated records."""
+    violated = sum(proof.verdict is AuditVerdict.VIOLATED for proof in proofs)
+    proved = sum(
+        proof.verdict is AuditVerdict.PROVED and proof.guarantee.guarantee is Guarantee.EXACTLY_ONCE
+        for proof in proofs
+    )
+    words = f"{proved:,} of {len(proofs):,} audited and proved exactly once"
+    return f"{violated:,} with missing or duplicated records, {words}" if violated else words
+
+
+def _needs_attention(row: ListedPipeline) -> int:
+    # Each cluster's pipelines are in order; the sort keeps it.
+    return -health_rank(row.proof.pipeline.health) if row.proof else 0
+
+
+def _violated_first(row: ListedPipeline) -> tuple[bool, bool, str]:
+    verdict = row.audits[0].verdict
+    return verdict is not AuditVerdict.VIOLATED, verdict is AuditVerdict.PROVED, row.key
+
 
 #: Maximum batches of a page of an audit, ranges of a cell, and links beside the way.
 _BATCHES, _MOST_RANGES, _MOST_BESIDE = 10, 3, 20
@@ -53,23 +187,13 @@ class RecordCount(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRow:
-    """A row of the table of an audit's batches."""
-
-    of: AuditedBatch
-    look: StatusLabel
-    url: str
-    counts: Sequence[RecordCount]
-
-
-@dataclass(frozen=True, slots=True)
 class AuditTable:
     """A page of the batches of one audit, the newest first; an audit by keys has none."""
 
     of: AuditManifest
     name: str
     look: StatusLabel
-    page: Page[BatchRow]
+    page: Page[Mapping[str, Any]]
     duplicates: Sequence[RangeLink]
     losses: Sequence[RangeLink]
 
@@ -119,44 +243,29 @@ class LinkRow:
         return LINK_WORDS[self.edge.kind] if self.edge else ""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineDetails:
-    """The content of an unfolded row; `proof` is None for an audit of no pipeline."""
-
-    proof: PipelineProof | None
-    links: Sequence[LinkRow]
-    #: Other links to its end, the worst first, and the number of further ones.
-    beside: Sequence[LinkRow]
-    more_beside: int
-    #: Audits that belong to none of its links.
-    audits: Sequence[AuditTable]
-    focus: str
-    download: str
-
-
-def pipeline_details(chosen: ListedPipeline, batches: Number) -> PipelineDetails:
+def pipeline_details(chosen: ListedPipeline, batches: Number) -> Mapping[str, Any]:
     """Return the details of a pipeline; `batches` is the requested page of its audits' batches."""
     tables = [_table(chosen, audit, batches) for audit in chosen.audits]
     if chosen.proof is None:
-        return PipelineDetails(None, (), (), 0, tables, "", "")
+        return {"proof": None, "audits": tables}
     pipeline, cluster = chosen.proof.pipeline, chosen.of.cluster
     beside = _beside(chosen.of.flow, pipeline)
     ends = [_proved_edge(pipeline, audit) for audit in chosen.audits]
-    return PipelineDetails(
-        chosen.proof,
-        list(_links(chosen, chosen.proof, list(zip(ends, tables, strict=True)))),
-        [_edge_row(chosen, edge) for edge in beside[:_MOST_BESIDE]],
-        len(beside[_MOST_BESIDE:]),
-        [],
-        focus_url(cluster, pipeline.end.id),
-        f"{reverse('pipeline-proof')}?{urlencode({'cluster': cluster, 'end': str(pipeline.end.id)})}",
-    )
+    wanted = {"cluster": cluster, "end": str(pipeline.end.id)}
+    return {
+        "proof": chosen.proof,
+        "links": list(_links(chosen, chosen.proof, list(zip(ends, tables, strict=True)))),
+        "beside": [_edge_row(chosen, edge) for edge in beside[:_MOST_BESIDE]],
+        "more_beside": len(beside[_MOST_BESIDE:]),
+        "audits": [],
+        "focus": focus_url(cluster, pipeline.end.id),
+        "download": f"{reverse('pipeline-proof')}?{urlencode(wanted)}",
+    }
 
 
 def _links(
     of: ListedPipeline, proof: PipelineProof, audits: Sequence[tuple[FlowEdge, AuditTable]]
 ) -> Iterator[LinkRow]:
-    """Yield the links of the way, with its edges in order."""
     edges = list(proof.pipeline.edges)
     nodes = of.of.flow.nodes
     for link in proof.guarantee.links:
@@ -216,12 +325,12 @@ def _table(of: ListedPipeline, audit: AuditManifest, batches: Number) -> AuditTa
     )
 
 
-def _batch_row(cluster: str, batch: AuditedBatch, ident: str) -> BatchRow:
-    return BatchRow(
-        batch,
-        AUDIT_LABELS[batch.verdict],
-        addresses.batch_url(cluster, ident, batch.batch_id) if ident else "",
-        [
+def _batch_row(cluster: str, batch: AuditedBatch, ident: str) -> Mapping[str, Any]:
+    return {
+        "of": batch,
+        "look": AUDIT_LABELS[batch.verdict],
+        "url": addresses.batch_url(cluster, ident, batch.batch_id) if ident else "",
+        "counts": [
             RecordCount("input", batch.input),
             RecordCount("dropped", batch.dropped),
             RecordCount("written", batch.written),
@@ -230,7 +339,7 @@ def _batch_row(cluster: str, batch: AuditedBatch, ident: str) -> BatchRow:
             RecordCount("duplicates", batch.duplicated, list(_range_links(cluster, batch.duplicates))),
             RecordCount("missing", batch.missing, list(_range_links(cluster, batch.losses))),
         ],
-    )
+    }
 
 
 def _range_links(cluster: str, ranges: Iterable[AuditedRange]) -> Iterator[RangeLink]:

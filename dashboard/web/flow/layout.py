@@ -18,7 +18,6 @@ BOX_WIDTH, BOX_HEIGHT = 138, 42
 _COLUMN, _ROW, _PASSING, _MARGIN = BOX_WIDTH + 82, BOX_HEIGHT + 16, 26, 14
 #: The depth of the curve of a backward edge below its nodes.
 _DROP = 30
-#: The length of an arrow.
 _ARROW = 7
 #: Number of passes that improve the order of layers, and of places in them.
 _SWEEPS, _RELAXATIONS = 6, 4

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -10,7 +11,7 @@ from dashboard.labels.flow import HEALTH_LABELS
 from dashboard.labels.status import StatusLabel
 from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.web import addresses
-from dashboard.web.flow.layout import BOX_HEIGHT, BOX_WIDTH, FlowBox, FlowLine, draw_flow
+from dashboard.web.flow.layout import BOX_HEIGHT, BOX_WIDTH, FlowBox, draw_flow
 from fenceline.flow.graph import (
     Flow,
     FlowEdge,
@@ -32,8 +33,6 @@ _MOST_WORDS = 60
 
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
-    """A box of the picture."""
-
     box: FlowBox
     look: StatusLabel
     url: str
@@ -66,25 +65,13 @@ class DrawnNode:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnEdge:
-    """A line of the picture."""
-
-    edge: FlowEdge
-    #: Its ends and its health as one line of text.
-    words: str
-    line: FlowLine
-    #: The words beside the line.
-    beside: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class FlowPicture:
     """The picture of one cluster's flow: nodes and edges as drawn."""
 
     cluster: str
     name: str
     nodes: Sequence[DrawnNode]
-    edges: Sequence[DrawnEdge]
+    edges: Sequence[Mapping[str, Any]]
     width: int
     height: int
     columns: int
@@ -109,12 +96,12 @@ def flow_picture(
         name,
         [DrawnNode(box, HEALTH_LABELS[box.node.health], url_of(cluster, box.node)) for box in drawing.boxes],
         [
-            DrawnEdge(
-                line.edge,
-                _edge_words(flow, line.edge),
-                line,
-                shorten(_beside(line.edge), _BESIDE) if line.edge in labelled else "",
-            )
+            {
+                "edge": line.edge,
+                "words": _edge_words(flow, line.edge),
+                "line": line,
+                "beside": shorten(_beside(line.edge), _BESIDE) if line.edge in labelled else "",
+            }
             for line in lines
         ],
         drawing.width,

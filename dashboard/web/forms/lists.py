@@ -1,8 +1,8 @@
 """The query string of a list. Invalid values fall back to their defaults, and the page names them."""
 
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypeVar, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -119,7 +119,6 @@ def _clean(name: str, value: str) -> str:
 
 
 def _wrong(form: type[ListQuery], values: Mapping[str, str]) -> Sequence[str]:
-    """Return the parameters with invalid values."""
     try:
         form.model_validate(values)
     except ValidationError as error:
@@ -143,3 +142,20 @@ def clip_value(value: str) -> str:
     """Return a value of an address, printable and short enough for a sentence."""
     shown = "".join(char if char.isprintable() else "�" for char in value)
     return shown if len(shown) <= 40 else f"{shown[:40]}…"
+
+
+#: Words of a column, sort key or "", class, and the direction with the interesting end first.
+Heading = tuple[str, str, str, str]
+
+
+def table_columns(headings: Iterable[Heading], sort: str, *, descending: bool) -> Sequence[Mapping[str, Any]]:
+    """Return a table's columns; a click on the sorted one reverses its direction."""
+    columns = []
+    for words, by, css, first in headings:
+        here = bool(by) and by == sort
+        turned = "asc" if descending else "desc"
+        order = ("descending" if descending else "ascending") if here else ""
+        columns.append(
+            {"words": words, "sort": by, "css": css, "sorted": order, "dir": turned if here else first}
+        )
+    return columns

@@ -20,7 +20,6 @@ from fenceline.history.time_range import (
     read_time_range,
 )
 
-#: The parameters of a range.
 PARAMETERS = ("from", "to", "last")
 #: The length of the time that a Live page shows.
 DEFAULT_LAST = "1h"
@@ -50,7 +49,6 @@ class PageRange:
 
     @property
     def is_live(self) -> bool:
-        """Return whether no range is requested."""
         return self.start_ms is None and self.end_ms is None
 
     @property
@@ -91,7 +89,6 @@ class PageRange:
 
 
 def read_page_range(asked: Mapping[str, str], *, now_ms: int) -> PageRange:
-    """Return the range of a query string."""
     start, end, last = (asked.get(name, "").strip() for name in PARAMETERS)
     try:
         if start or (last and not end):
@@ -128,7 +125,6 @@ def picker_context(request: HttpRequest, asked: PageRange, *, whole: bool) -> Ma
 
 
 def list_parameters(values: Mapping[str, str], asked: PageRange) -> dict[str, str]:
-    """Return the parameters of a list with the range of the page."""
     return {name: value for name, value in values.items() if name not in PARAMETERS} | dict(asked.bounds)
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from django.http import HttpRequest
 
 from dashboard.actions import offers
 from dashboard.incidents import queries as incident_queries
-from dashboard.incidents.queries import Recurrence
-from dashboard.incidents.stored_facts import stored_facts
-from dashboard.models import FindingRecord, Incident
+from dashboard.incidents.queries import Recurrence, incidents_as_of, stored_facts
+from dashboard.models import FindingRecord, Incident, IncidentFinding
 from dashboard.system import owners
 from dashboard.system.scenes import SceneBoard, SceneRun, read_board
 from dashboard.web import action_buttons, addresses
@@ -23,12 +23,13 @@ from fenceline.incidents.outcomes import action_candidates
 from fenceline.incidents.sentences import (
     DeadlineKind,
     IncidentFacts,
+    closed_headline,
     incident_explanation,
     incident_title,
 )
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
-from fenceline.text.sentences import Sentence
+from fenceline.text.sentences import Sentence, as_of
 
 #: Maximum findings of an incident whose actions are looked up.
 _ACTIONABLE = 10
@@ -49,12 +50,10 @@ class OpenProblem:
 
     @property
     def severity(self) -> str:
-        """Return the severity of the incident or the finding."""
         return (self.incident or self.findings[0]).severity
 
     @property
     def facts(self) -> IncidentFacts:
-        """Return the facts for its sentences."""
         known = stored_facts(self.incident) if self.incident else None
         return known or facts_of_finding(self.findings[0], self.findings[0].since_ms)
 
@@ -69,14 +68,6 @@ class PrimaryAction:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectLine:
-    """An effect, and the numbers of the other incidents that it belongs to."""
-
-    finding: FindingRecord
-    others: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
 class IncidentCard:
     """An open problem with the pages' additions."""
 
@@ -87,7 +78,7 @@ class IncidentCard:
     explanation: Sentence
     owner: Owner | None
     action: PrimaryAction
-    effects: Sequence[EffectLine]
+    effects: Sequence[Mapping[str, Any]]
     effect_number: int
     #: Other incidents that share an effect: all of their causes must end.
     others: Sequence[int]
@@ -206,7 +197,7 @@ def _card(
 ) -> IncidentCard:
     row, (shown, *effects) = problem.incident, problem.findings
     own = row.pk if row else 0
-    lines = [EffectLine(effect, [n for n in shared.get(effect.pk, ()) if n != own]) for effect in effects]
+    others = {effect.pk: [n for n in shared.get(effect.pk, ()) if n != own] for effect in effects}
     return IncidentCard(
         incident=row,
         finding=shown,
@@ -215,9 +206,9 @@ def _card(
         explanation=incident_explanation(facts, now_ms=now_ms(request)),
         owner=owner,
         action=primary_action(request, problem.findings),
-        effects=lines[:_EFFECTS],
-        effect_number=len(lines),
-        others=sorted({number for line in lines for number in line.others}),
+        effects=[{"finding": effect, "others": others[effect.pk]} for effect in effects[:_EFFECTS]],
+        effect_number=len(effects),
+        others=sorted({number for numbers in others.values() for number in numbers}),
         figures=impact_words(row) if row else (),
         deadline_ms=facts.deadline_ms,
         deadline_kind=facts.deadline_kind,
@@ -225,3 +216,41 @@ def _card(
         recurrence=recurrence,
         scene=board.played_about(facts.name, facts.since_ms) if board else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentLine:
+    """One incident of a list."""
+
+    row: Incident
+    title: Sentence
+    #: Words and numbers of what it affects; of a closed incident the largest numbers.
+    figures: Sequence[tuple[str, int]]
+    recurrence: Recurrence | None
+
+
+def incident_lines(rows: Sequence[Incident], at_ms: int | None = None) -> Sequence[IncidentLine]:
+    """Return incidents as lines, in their order: as they are now, or as they were at an instant."""
+    again = incident_queries.recurrences(rows)
+    shown = rows if at_ms is None else incidents_as_of(rows, at_ms)
+    return [IncidentLine(row, _title(row, at_ms), impact_words(row), again.get(row.pk)) for row in shown]
+
+
+def newest_cause(members: Sequence[IncidentFinding]) -> IncidentFinding | None:
+    """Return the current cause among an incident's findings, else the last one."""
+    causes = [member for member in members if member.role == IncidentFinding.Role.CAUSE]
+    return max(causes, key=lambda member: (member.until_ms is None, member.pk), default=None)
+
+
+def headline_of(row: Incident) -> Sentence:
+    """Return the title of an open incident; for a closed one, its title and its outcome."""
+    facts = stored_facts(row)
+    if facts is None:
+        return (f"{row.rule} of {row.subject}",)
+    if row.closed_ms is None:
+        return incident_title(facts)
+    return (closed_headline(facts, row.outcome, lasted_ms=row.closed_ms - row.since_ms),)
+
+
+def _title(row: Incident, at_ms: int | None) -> Sentence:
+    return headline_of(row) if at_ms is None else as_of(headline_of(row), at_ms)

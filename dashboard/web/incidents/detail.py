@@ -34,9 +34,9 @@ from dashboard.web import addresses
 from dashboard.web.charts.figures import Figure
 from dashboard.web.charts.incident_figure import incident_figure
 from dashboard.web.flow.picture import FlowPicture, flow_picture
-from dashboard.web.forms.tabs import chosen_tab, detail_tabs
+from dashboard.web.forms.chips import chosen_tab, detail_tabs
 from dashboard.web.incidents import cards, timeline
-from dashboard.web.incidents.lines import headline_of, newest_cause
+from dashboard.web.incidents.cards import headline_of, newest_cause
 from dashboard.web.incidents.timeline import IncidentHistory
 from dashboard.web.per_request import now_ms
 from fenceline.alerts.matchers import matchers_text
@@ -220,7 +220,6 @@ def _links(request: HttpRequest, row: Incident) -> Mapping[str, Any]:
 
 
 def _actions(request: HttpRequest, story: IncidentStory, at_ms: int) -> Mapping[str, Any]:
-    """Return the one action of an open incident, and the outcomes with and without it."""
     facts = story.facts
     if facts is None:
         return {"action": None, "outcomes": ()}
@@ -344,7 +343,6 @@ class HistoryLine:
 
     @property
     def text(self) -> str:
-        """Return the line as text."""
         about = f"{self.of.rule.replace('_', ' ')} of {self.of.subject}" if self.of.rule else ""
         about += f" and {self.times - 1:,} more" if self.times > 1 else ""
         by = f"by {self.of.actor}" if self.of.actor else ""

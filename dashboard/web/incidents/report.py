@@ -19,7 +19,6 @@ from fenceline.text.sentences import plain_text
 
 
 def report_of(row: Incident, *, now_ms: int) -> IncidentReport:
-    """Return an incident as a report."""
     return _report(read_story(row, now_ms=now_ms), now_ms)
 
 

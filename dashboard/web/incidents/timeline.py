@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dashboard.labels.action import ACTS
-from dashboard.labels.rule import rule_label
+from dashboard.labels.alert import rule_label
 from dashboard.models import (
     Action,
     Batch,

@@ -37,14 +37,11 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class ActionLine:
-    """One action as a line of the list."""
-
     of: Action
     shown: ActionStatus
 
     @property
     def look(self) -> action_labels.ActStyle:
-        """Return the words and the tone of its act."""
         return action_labels.ACTS[self.of.act]
 
 

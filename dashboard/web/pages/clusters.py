@@ -55,7 +55,6 @@ class FleetRow:
 
     @property
     def number(self) -> int:
-        """Return the number of its open incidents."""
         return sum(self.incidents.values())
 
 

@@ -12,21 +12,20 @@ from pydantic import BeforeValidator
 from dashboard.history import events as event_queries
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
-from dashboard.history.event_incidents import incidents_of
+from dashboard.history.events import incidents_of
 from dashboard.history.queries import ByApplication
 from dashboard.incidents.queries import incidents_by_number
-from dashboard.labels.event import event_label
 from dashboard.labels.status import StatusLabel
-from dashboard.labels.transition import KIND_LABELS, NOTABLE, kind_words
+from dashboard.labels.transition import KIND_LABELS, NOTABLE, event_label, kind_words
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.system.scenes import SceneRun, read_board
 from dashboard.web import addresses, page_context
-from dashboard.web.charts import application_figure
+from dashboard.web.charts import event_figure
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
 from dashboard.web.forms.lists import RowNumber, split_place
-from dashboard.web.incidents.lines import IncidentLine, incident_lines
+from dashboard.web.incidents.cards import incident_lines
 from dashboard.web.list_pages import list_view, read_query
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
@@ -57,15 +56,11 @@ _APPLICATION_STEPS = 60
 
 
 class EventListQuery(list_forms.ListQuery, event_queries.EventCriteria):
-    """The query string of the page."""
-
     before: Annotated[tuple[RowNumber, RowNumber, RowNumber], BeforeValidator(split_place)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """One event of the list."""
-
     event: TimelineEvent
     look: StatusLabel
     url: str
@@ -77,27 +72,6 @@ class EventLine:
         """Return the name of the event's subject without its kind."""
         kind, _, name = self.event.subject.partition(":")
         return f"broker {name}" if kind == "broker" else name
-
-
-@dataclass(frozen=True, slots=True)
-class EventGroup:
-    """The events of a page about one incident, or one other event."""
-
-    lines: Sequence[EventLine]
-    incident: IncidentLine | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ApplicationLine:
-    """An application's notable transitions by kind, worst first, and its commits."""
-
-    name: str
-    counts: Sequence[tuple[TransitionKind, int]]
-    #: Notable transitions in each step of the range.
-    steps: Sequence[int]
-    commits: int
-    #: Percentage of aborts among its ended transactions; None without any.
-    aborted: float | None
 
 
 @signed_in
@@ -167,9 +141,9 @@ def _charts(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
     if not sum(ends):
         return {}
     return {
-        "ends": application_figure.ends_figure(buckets, durations),
+        "ends": event_figure.ends_figure(buckets, durations),
         "ends_words": f"{count_noun(ends[0], 'commit')}, {count_noun(ends[1], 'abort')}.",
-        "histogram": application_figure.duration_histogram(whole) if whole else None,
+        "histogram": event_figure.duration_histogram(whole) if whole else None,
         "quantiles": [(f"p{share}", quantile(whole, share / 100)) for share in (50, 95, 99)],
     }
 
@@ -193,13 +167,13 @@ def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
     return list(grouped((since_ms, source.value) for source, since_ms in cut.items()).items())
 
 
-def _groups(lines: Sequence[EventLine]) -> Sequence[EventGroup]:
+def _groups(lines: Sequence[EventLine]) -> Sequence[Mapping[str, Any]]:
     """Return events in their order; those of one incident together, at the place of the newest."""
     numbers = incidents_of([line.event for line in lines])
     keys = [numbers.get(line.event.place) or line.event.place for line in lines]
     rows = {line.row.pk: line for line in incident_lines(incidents_by_number(numbers.values()))}
     return [
-        EventGroup(group, rows.get(key) if isinstance(key, int) else None)
+        {"lines": group, "incident": rows.get(key) if isinstance(key, int) else None}
         for key, group in grouped(zip(keys, lines, strict=True)).items()
     ]
 
@@ -259,16 +233,18 @@ def _applications(cluster: str, transitions: ByApplication, shown: TimeRange) ->
     }
 
 
-def _application(name: str, steps: Sequence[Bucket], ended: Mapping[TransitionKind, int]) -> ApplicationLine:
+def _application(
+    name: str, steps: Sequence[Bucket], ended: Mapping[TransitionKind, int]
+) -> Mapping[str, Any]:
     sums = [(kind, sum(step.counts.get(kind, 0) for step in steps)) for kind in NOTABLE]
     commits, aborts = ended.get(TransitionKind.COMMIT, 0), sum(ended.get(kind, 0) for kind in ABORTS)
-    return ApplicationLine(
-        name,
-        [(kind, number) for kind, number in sums if number > 0],
-        [step.count_of(NOTABLE) for step in steps],
-        commits,
-        100 * aborts / (commits + aborts) if commits + aborts > 0 else None,
-    )
+    return {
+        "name": name,
+        "counts": [(kind, number) for kind, number in sums if number > 0],
+        "steps": [step.count_of(NOTABLE) for step in steps],
+        "commits": commits,
+        "aborted": 100 * aborts / (commits + aborts) if commits + aborts > 0 else None,
+    }
 
 
 ROUTES = (

@@ -1,17 +1,76 @@
-"""Find anything: only the results for the palette of Ctrl K, a separate page without JavaScript."""
+"""Find anything by a part of a name, or by a number: the palette of Ctrl K, and `/find` without JavaScript.
 
-from collections.abc import Mapping
-from typing import Any
+A bounded query reads each kind: ids by their beginning from an index, other kinds, with thousands of rows per
+cluster at most, by any part.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard.web import finder, page_context
+from dashboard.models import Tally
+from dashboard.runtime import visibility
+from dashboard.web import addresses, page_context, routes
+from dashboard.web.page_context import Chrome
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.routes import PageRoute
+from dashboard.web.routes import MOST_HITS, Hit, PageRoute
+
+_ABOVE = "\U0010ffff"
+_HOUR_S, _DAY_MS = 3_600, 86_400_000
+
+
+class HitGroup(NamedTuple):
+    """The hits of one kind, the best first."""
+
+    kind: str
+    hits: Sequence[Hit]
+
+
+def usable_text(text: str) -> str:
+    """Return the search text from the user's input."""
+    return text.replace("\0", "").strip()
+
+
+def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGroup]:
+    """Return the hits of a usable text, by kind; empty for "". "#117" and "117" are numbers too."""
+    if not asked:
+        return []
+    groups: Sequence[tuple[str, Iterable[Hit]]] = [
+        *((page.title, page.search(frame.cluster, asked)) for page in routes.ROUTES.values() if page.search),
+        ("Applications", _applications(frame.cluster, asked, now_ms)),
+        ("Pages", _pages(frame, asked)),
+    ]
+    found = [HitGroup(kind, _best(hits, asked)) for kind, hits in groups]
+    # A closed incident names many things: names that begin with the text are more likely meant.
+    return sorted((group for group in found if group.hits), key=lambda group: _rank(group.hits[0], asked))
+
+
+def _best(hits: Iterable[Hit], asked: str) -> Sequence[Hit]:
+    """Return the first hits: whole names before beginnings, and beginnings before other parts."""
+    return sorted(hits, key=lambda hit: _rank(hit, asked))[:MOST_HITS]
+
+
+def _rank(hit: Hit, asked: str) -> tuple[bool, bool]:
+    name, small = hit.name.casefold().removeprefix("#"), asked.casefold().removeprefix("#")
+    return name != small, not name.startswith(small)
+
+
+def _pages(frame: Chrome, asked: str) -> Iterable[Hit]:
+    return [Hit(link.words, link.url) for link in frame.nav if asked.casefold() in link.words.casefold()]
+
+
+def _applications(cluster: str, asked: str, now_ms: int) -> Iterable[Hit]:
+    rows = Tally.objects.filter(
+        cluster__configured=True, span_s=_HOUR_S, start_ms__gte=now_ms - _DAY_MS, application__icontains=asked
+    )
+    names = visibility.rows_of_cluster(rows, cluster).values_list("application", "cluster__name").distinct()
+    for name, of in names.order_by("application", "cluster__name")[:MOST_HITS]:
+        yield Hit(name, addresses.subject_url(of, f"application:{name}"), of)
 
 
 @signed_in
@@ -23,10 +82,10 @@ def find_page(request: HttpRequest) -> HttpResponse:
 
 
 def _found(request: HttpRequest) -> Mapping[str, Any]:
-    frame, text = page_context.chrome_of(request), finder.usable_text(request.GET.get("q", ""))
+    frame, text = page_context.chrome_of(request), usable_text(request.GET.get("q", ""))
     kept = {"cluster": frame.cluster} if frame.cluster else {}
     return {
-        "groups": finder.find_anything(frame, text, now_ms=now_ms(request)),
+        "groups": find_anything(frame, text, now_ms=now_ms(request)),
         "text": text,
         "search_url": f"{reverse('transactions')}?{urlencode({**kept, 'q': text})}",
     }

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -19,7 +18,7 @@ from dashboard.system import owners
 from dashboard.web import addresses
 from dashboard.web.action_buttons import Button, plan_button
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import Heading
+from dashboard.web.forms.lists import Heading
 from dashboard.web.list_pages import CLUSTER, clock_steps, list_view, of_known_cluster, unknown_row
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import page_view
@@ -42,15 +41,6 @@ _HEADINGS: Sequence[Heading] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FlinkJobRow:
-    """A job as a line of the list."""
-
-    of: FlinkJob
-    #: Transactions of its newest checkpoint by fate, worst first.
-    fates: Sequence[tuple[CommitFate, int]]
-
-
 class FlinkJobListQuery(list_forms.NumberedList, flink_queries.SortedFlinkJobs):
     """The query string of the list."""
 
@@ -62,7 +52,7 @@ def job_list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, An
     fates = flink_queries.fates_by_job(page.items)
     return {
         "page": page,
-        "rows": [FlinkJobRow(job, _counted(fates[job.pk])) for job in page.items],
+        "rows": [{"of": job, "fates": _counted(fates[job.pk])} for job in page.items],
         "number": flink_queries.job_count(wanted.cluster),
         "is_configured": bool(settings.FENCELINE.flink_checkpoints),
     }

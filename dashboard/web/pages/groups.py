@@ -16,20 +16,18 @@ from dashboard.system import owners
 from dashboard.web import addresses, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters
-from dashboard.web.forms.columns import Heading
-from dashboard.web.headlines.group import group_headline
+from dashboard.web.forms.lists import Heading
+from dashboard.web.headlines.detail import group_headline
 from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster, unknown_row
 from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from dashboard.web.series.context import series_context
-from dashboard.web.subject_history import subject_history
+from dashboard.web.series.context import series_context, subject_history
 from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.owners import Owner
 from fenceline.series.points import GROUP
 
-#: Maximum partitions of a group on one page.
 _PARTITIONS = 100
 _HEADINGS: Sequence[Heading] = (
     ("Group", "name", "col-name", "asc"),
@@ -50,19 +48,11 @@ _STATUS_LABELS = {**STATUS_LABELS, group_queries.PENDING: StatusLabel("commit pe
 
 
 @dataclass(frozen=True, slots=True)
-class LagTrendLine:
-    """Lag to the end of the log over the last polls, oldest first, and its trend."""
-
-    points: Sequence[tuple[int, int]]
-    way: str
-
-
-@dataclass(frozen=True, slots=True)
 class GroupRow:
     """One family of groups, or a single group, and its trend."""
 
     of: group_queries.GroupFamily
-    trend: LagTrendLine
+    trend: Mapping[str, Any]
     finding: FindingRecord | None
     owner: Owner | None
 
@@ -70,19 +60,6 @@ class GroupRow:
     def application(self) -> str:
         """Return the family of its group: the name without random parts."""
         return self.of.group.family if self.of.group else self.of.name
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedPartition:
-    """A group's committed offset of one partition, with its lag to the LSO and to the end."""
-
-    of: GroupOffset
-    lag_lso: int | None
-    lag_hw: int | None
-    #: The number of offsets up to the LSO that hold only markers or aborted records.
-    markers: int
-    trend: LagTrendLine
-    blockers: Sequence[GroupBlocker]
 
 
 class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
@@ -149,21 +126,21 @@ def _explanation(families: Sequence[group_queries.GroupFamily]) -> str:
     return next((family_of(family.name).explanation for family in families), "")
 
 
-def _part(row: GroupOffset) -> CommittedPartition:
+def _part(row: GroupOffset) -> Mapping[str, Any]:
     markers = (row.lso or 0) - (row.offset or 0) if row.only_markers else 0
-    return CommittedPartition(
-        row,
-        row.lag_lso,
-        row.lag_hw,
-        markers,
-        _trend(row.points, 2),
-        group_queries.blocking_transactions(row),
-    )
+    return {
+        "of": row,
+        "lag_lso": row.lag_lso,
+        "lag_hw": row.lag_hw,
+        "markers": markers,
+        "trend": _trend(row.points, 2),
+        "blockers": group_queries.blocking_transactions(row),
+    }
 
 
-def _trend(kept: str, which: int) -> LagTrendLine:
+def _trend(kept: str, which: int) -> Mapping[str, Any]:
     points = group_queries.history_points(kept, which)
-    return LagTrendLine(points, trend_word([value for _, value in points]))
+    return {"points": points, "way": trend_word([value for _, value in points])}
 
 
 def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[GroupBlocker]:

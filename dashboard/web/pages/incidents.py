@@ -10,20 +10,27 @@ from pydantic import Field
 
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
-from dashboard.labels.rule import rule_label
+from dashboard.labels.alert import rule_label
 from dashboard.models import Incident
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web import addresses
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, marked_labels
-from dashboard.web.incidents import detail, lines, report
+from dashboard.web.incidents import cards, detail, report
 from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.rendering import (
+    action_view,
+    error_note,
+    flash_refusal,
+    forbidden_page,
+    or_404,
+    render_page,
+    signed_in,
+)
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from fenceline.incidents.markdown import incident_markdown
 
@@ -33,8 +40,6 @@ _STEP_MS = 5_000
 
 
 class IncidentListQuery(list_forms.ListByRow, incident_queries.IncidentCriteria):
-    """The query string of the list."""
-
     #: A range defaults to "all": most incidents of a past range are closed by now.
     state: Literal["open", "closed", "all"] = Field(
         default_factory=lambda data: "open" if data["from_ms"] is None and data["to_ms"] is None else "all"
@@ -53,7 +58,6 @@ def incident_detail(request: HttpRequest, number: int) -> HttpResponse:
 
 @signed_in
 def incident_markdown_file(request: HttpRequest, number: int) -> HttpResponse:
-    """Answer with an incident as a Markdown file."""
     text = incident_markdown(report.report_of(_found(number), now_ms=now_ms(request)))
     return _file(text, "text/markdown", f"incident-{number}.md")
 
@@ -87,7 +91,6 @@ def acknowledge(request: HttpRequest, number: int) -> HttpResponse:
 
 @action_view
 def add_note(request: HttpRequest, number: int) -> HttpResponse:
-    """Add a note to the history of an incident."""
     actor, row = actor_of(request, "page"), _found(number)
     if refused := access.permission_refusal(actor, access.INCIDENTS, row.cluster.name):
         return forbidden_page(request, refused)
@@ -118,7 +121,7 @@ def incident_list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[st
     severities = parameter_choices(IncidentListQuery, "severity")
     return {
         "narrowed": bool(wanted.severity),
-        "rows": lines.incident_lines(rows, wanted.to_ms),
+        "rows": cards.incident_lines(rows, wanted.to_ms),
         "next": rows[-1].pk if len(incidents) > _ROWS else None,
         "filters": [
             filters.row("state", parameter_choices(IncidentListQuery, "state"), every=""),

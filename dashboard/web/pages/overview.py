@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.groups import queries as group_queries
-from dashboard.history.interruptions import recent_interruptions
+from dashboard.history.events import recent_interruptions
 from dashboard.incidents import queries as incident_queries
 from dashboard.partitions import queries as partition_queries
 from dashboard.runtime.collector_names import EVERYTHING
@@ -15,7 +15,7 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
 from dashboard.web.headlines.overview import OverviewFigures, overview_headline, range_headline
-from dashboard.web.incidents import cards, lines
+from dashboard.web.incidents import cards
 from dashboard.web.onboarding import first_query
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.per_request import now_ms
@@ -53,13 +53,12 @@ def _past(frame: page_context.Chrome) -> Mapping[str, Any]:
     rows = incident_queries.incidents_within(frame.cluster, shown.from_ms, shown.to_ms, limit=_PAST + 1)
     return {
         "verdict": range_headline(len(rows), _PAST),
-        "rows": lines.incident_lines(rows[:_PAST], shown.to_ms),
+        "rows": cards.incident_lines(rows[:_PAST], shown.to_ms),
         "several": len(frame.clusters) > 1 and not frame.cluster,
     }
 
 
 def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
-    """Return the verdict and the open incidents."""
     at_ms = now_ms(request)
     problems = cards.open_problems(frame.cluster, frame.all_findings)
     shown = problems[:_LISTED]

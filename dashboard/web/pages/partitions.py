@@ -21,20 +21,15 @@ from dashboard.streaming import lag
 from dashboard.streaming.lag import PartitionLag
 from dashboard.system import access, owners
 from dashboard.web import action_buttons, addresses, page_context
-from dashboard.web.action_buttons import Button
-from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import ChipRow, Filters, plain_labels
-from dashboard.web.forms.columns import Heading
-from dashboard.web.headlines.detail import BlockedConsumer
-from dashboard.web.headlines.partition import partition_headline
+from dashboard.web.forms.lists import Heading
+from dashboard.web.headlines.detail import BlockedConsumer, partition_headline
 from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import action_view, page_view
+from dashboard.web.rendering import action_view, forbidden_page, page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from dashboard.web.series.context import series_context
-from dashboard.web.subject_history import subject_history
-from fenceline.decode.record_batches import BatchWriters
+from dashboard.web.series.context import series_context, subject_history
 from fenceline.decode.typed import read_json
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.groups import Waiting
@@ -91,31 +86,6 @@ class PartitionRow:
         """Return the application that blocks it, "" without one or if its name is unknown."""
         name = self.pins[0].transactional_id if self.pins else ""
         return application_of(name).application if name else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """One open transaction: its owner, the reason for the verdict, and the advice."""
-
-    pin: PinRecord
-    why: str
-    next_step: str
-    owner: Owner | None
-    offers: Sequence[Button]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaAnswer:
-    """One replica's report about its producers, compared with its previous answer."""
-
-    look: ReplicaLook
-    writers: BatchWriters | None
-    sequences: str
-    breaks: Sequence[str]
-    #: Producers from the row, and their progress since the previous answer.
-    producers: Sequence[tuple[Mapping[str, Any], str]]
-    #: Producer ids of the previous answer.
-    gone: Sequence[int]
 
 
 class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartitions):
@@ -270,19 +240,18 @@ def _blocked_consumers(
     return [*groups, *streams]
 
 
-def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:
+def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Mapping[str, Any]:
     why = verdict_reason(VerdictReason(pin.ground))
-    return Open(
-        pin,
-        f"{why[:1].upper()}{why[1:]}.",
-        NEXT_STEPS[pin.ground],
-        owners.of_transaction(pin.transactional_id),
-        action_buttons.of_pin(request, cluster, pin),
-    )
+    return {
+        "pin": pin,
+        "why": f"{why[:1].upper()}{why[1:]}.",
+        "next_step": NEXT_STEPS[pin.ground],
+        "owner": owners.of_transaction(pin.transactional_id),
+        "offers": action_buttons.of_pin(request, cluster, pin),
+    }
 
 
 def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
-    """Return the answers of replicas, and the status of the newest request."""
     answers = partition_queries.replica_answers(row)
     value = request.GET.get("asked", "")
     at_ms = int(value) if value.isascii() and value.isdigit() and len(value) <= 15 else 0
@@ -299,21 +268,21 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     }
 
 
-def _shown_answer(look: ReplicaLook) -> ReplicaAnswer:
+def _shown_answer(look: ReplicaLook) -> Mapping[str, Any]:
     before = {producer["producer_id"]: producer for producer in look.producers_before}
     writers = partition_queries.batch_writers(look)
     here = {producer["producer_id"] for producer in look.producers}
-    return ReplicaAnswer(
-        look,
-        writers,
-        explain_sequences(writers) if writers else "",
-        [explain_break(sequence_break) for sequence_break in writers.breaks] if writers else [],
-        [
+    return {
+        "look": look,
+        "writers": writers,
+        "sequences": explain_sequences(writers) if writers else "",
+        "breaks": [explain_break(sequence_break) for sequence_break in writers.breaks] if writers else [],
+        "producers": [
             (producer, _progress(look, before.get(producer["producer_id"]), producer))
             for producer in look.producers
         ],
-        [] if look.error else [producer_id for producer_id in before if producer_id not in here],
-    )
+        "gone": [] if look.error else [producer_id for producer_id in before if producer_id not in here],
+    }
 
 
 def _progress(look: ReplicaLook, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """Data flow: from applications through topics to groups and queries, and the pipelines in it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from django.conf import settings
@@ -15,22 +14,22 @@ from dashboard.labels.status import StatusLabel
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.runtime.criteria import Name, Search
 from dashboard.web import page_context
-from dashboard.web.flow.details import pipeline_details
-from dashboard.web.flow.picture import FlowPicture, flow_picture, focus_url, node_url
-from dashboard.web.flow.rows import (
+from dashboard.web.flow.details import (
     ClusterPipelines,
     find_listed,
     list_pipelines,
+    pipeline_details,
     pipeline_page,
     proofs_line,
 )
+from dashboard.web.flow.picture import flow_picture, focus_url, node_url
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Chip, Filters
 from dashboard.web.list_pages import read_query, why_empty
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import PageRoute
-from fenceline.flow.graph import Flow, FlowGap, FlowHealth, FlowNode, NodeId
+from fenceline.flow.graph import Flow, FlowHealth, FlowNode, NodeId
 from fenceline.flow.pipelines import Pipeline, find_pipelines
 from fenceline.flow.proof import guarantee_facts, pipeline_proofs, proof_document
 from fenceline.flow.view import (
@@ -50,8 +49,6 @@ _PageNumber = int | None
 
 
 class PipelinesQuery(list_forms.ListQuery):
-    """The query string of the page."""
-
     cluster: Name = ""
     #: Part of the name of a node or of a group.
     q: Search = ""
@@ -73,19 +70,6 @@ class ProofQuery(list_forms.ListQuery):
 
     cluster: Name = ""
     end: Name = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterPart:
-    """One cluster's part of the page; `note` describes the shown nodes."""
-
-    of: ClusterFlow
-    picture: FlowPicture | None
-    note: str
-    #: Whether nodes with one prefix are one node.
-    is_folded: bool
-    gaps: Sequence[FlowGap]
-    more_gaps: int
 
 
 @signed_in
@@ -138,7 +122,7 @@ def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Map
     if wanted.pipeline and chosen is None:
         wanted = _ignored(wanted, "pipeline", "is not in this list")
     parts = [_part(*pair, wanted, number) for number, pair in enumerate(zip(flows, narrowed, strict=True))]
-    shown_any = any(part.picture for part in parts)
+    shown_any = any(part["picture"] for part in parts)
     return {
         "wanted": wanted,
         "clears": [*_focus_chip(request, wanted, focus), *Filters(request.GET, wanted).clears()],
@@ -191,18 +175,18 @@ def _pipelines(of: ClusterFlow, flow: Flow, audits: AuditStatus) -> ClusterPipel
     return ClusterPipelines(of.cluster, flow, guarantee_facts(of.observed, audits.manifests), proofs, others)
 
 
-def _part(of: ClusterFlow, flow: Flow, wanted: PipelinesQuery, number: int) -> ClusterPart:
+def _part(of: ClusterFlow, flow: Flow, wanted: PipelinesQuery, number: int) -> Mapping[str, Any]:
     drawn = _bounded(flow, wanted)
     picture = flow_picture(of.cluster, drawn, f"flow-{number}", _focusing(wanted.focus))
     is_folded = any(node.number > 1 for node in drawn.nodes.values())
-    return ClusterPart(
-        of,
-        picture if drawn.nodes else None,
-        _note(flow, drawn, wanted.focus),
-        is_folded,
-        flow.gaps[:_MOST_GAPS],
-        len(flow.gaps[_MOST_GAPS:]),
-    )
+    return {
+        "of": of,
+        "picture": picture if drawn.nodes else None,
+        "note": _note(flow, drawn, wanted.focus),
+        "is_folded": is_folded,
+        "gaps": flow.gaps[:_MOST_GAPS],
+        "more_gaps": len(flow.gaps[_MOST_GAPS:]),
+    }
 
 
 def _bounded(flow: Flow, wanted: PipelinesQuery) -> Flow:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.http import HttpRequest
 
@@ -21,30 +21,6 @@ from fenceline.preflight.checks import Risk
 _LINKED = ("application", "query", "flink_job", "group")
 
 
-class RiskSubject(NamedTuple):
-    """One subject of a mistake: its words, its page ("" without one), and the fact about it."""
-
-    kind: str
-    name: str
-    url: str
-    fact: str
-
-
-class RiskGroup(NamedTuple):
-    """One kind of mistake, with all of its subjects."""
-
-    risk: Risk
-    subjects: Sequence[RiskSubject]
-
-
-class Examined(NamedTuple):
-    """One cluster's pre-flight for a page: its mistakes by kind, and the examined parts in words."""
-
-    of: Preflight
-    groups: Sequence[RiskGroup]
-    examined: Sequence[str]
-
-
 @page_view("preflight/page", now_ms)
 def preflight_page(request: HttpRequest) -> Mapping[str, Any]:
     """Examine the chosen cluster, or every one; it asks their brokers for their settings."""
@@ -53,18 +29,24 @@ def preflight_page(request: HttpRequest) -> Mapping[str, Any]:
     return {"examined": [_examined(report) for report in found], "headline": _headline(found)}
 
 
-def _examined(of: Preflight) -> Examined:
+def _examined(of: Preflight) -> Mapping[str, Any]:
     names = dict(Query.objects.filter(cluster__name=of.cluster).values_list("ident", "name"))
     by_kind = groupby(of.risks, key=lambda risk: (risk.severity, risk.check))
     runs = [list(risks) for _, risks in by_kind]
-    groups = [RiskGroup(run[0], [_subject(of.cluster, risk, names) for risk in run]) for run in runs]
-    return Examined(of, groups, [f"{nouns} {number:,}" for nouns, number in of.examined.items()])
+    groups = [
+        {"risk": run[0], "subjects": [_subject(of.cluster, risk, names) for risk in run]} for run in runs
+    ]
+    return {
+        "of": of,
+        "groups": groups,
+        "examined": [f"{nouns} {number:,}" for nouns, number in of.examined.items()],
+    }
 
 
-def _subject(cluster: str, risk: Risk, names: Mapping[str, str]) -> RiskSubject:
+def _subject(cluster: str, risk: Risk, names: Mapping[str, str]) -> Mapping[str, Any]:
     kind, _, name = risk.subject.partition(":")
     url = addresses.subject_url(cluster, risk.subject) if kind in _LINKED else ""
-    return RiskSubject(kind.replace("_", " "), names.get(name) or name, url, risk.fact)
+    return {"kind": kind.replace("_", " "), "name": names.get(name) or name, "url": url, "fact": risk.fact}
 
 
 def _headline(found: Sequence[Preflight]) -> str:

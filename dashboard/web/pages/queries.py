@@ -1,14 +1,12 @@
 """Streaming queries: the list, and each query's own page."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from django.http import HttpRequest
 
 from dashboard.labels.query import STATE_LABELS, sink_words, state_label
-from dashboard.labels.status import StatusLabel
 from dashboard.models import Batch, FindingRecord, Query
 from dashboard.runtime.collector_names import QUERIES
 from dashboard.streaming import lag as reading
@@ -20,16 +18,13 @@ from dashboard.web import addresses, page_context
 from dashboard.web import query_detail as one_query
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, plain_labels
-from dashboard.web.forms.columns import Heading
-from dashboard.web.headlines.queries import queries_headline, stuck_queries
+from dashboard.web.forms.lists import Heading
+from dashboard.web.headlines.overview import queries_headline, stuck_queries
 from dashboard.web.list_pages import CLUSTER, OWNER, clock_steps, list_view, of_known_cluster
 from dashboard.web.onboarding import attach_lines, first_query
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from fenceline.owners import Owner
-from fenceline.spark.batch_chain import ChainLink
-from fenceline.spark.safe_to_restart import RestartSafety
 
 #: Countdowns end and heartbeats fall due without a new revision, so a page is rendered again this often.
 _passing = clock_steps(2_000)
@@ -53,29 +48,6 @@ _HEADINGS: Sequence[Heading] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Rows per second of the last batches: their starts, oldest first, and the newest rate."""
-
-    points: Sequence[tuple[int, int]]
-    newest: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueryRow:
-    """One query: its newest batch with that batch's chain, its rate and its lag."""
-
-    of: Query
-    newest: int | None
-    chain: Sequence[ChainLink]
-    rate: Rate
-    safe: RestartSafety
-    look: StatusLabel
-    lag: reading.QueryLag | None = None
-    owner: Owner | None = None
-    finding: FindingRecord | None = None
-
-
 class QueryListQuery(list_forms.NumberedList, streaming_queries.SortedQueries):
     """The query string of the list."""
 
@@ -92,7 +64,7 @@ def query_rows(
     at_ms: int,
     findings: Mapping[tuple[int, str], FindingRecord] = MappingProxyType({}),
     lags: Mapping[int, reading.QueryLag] = MappingProxyType({}),
-) -> Sequence[QueryRow]:
+) -> Sequence[Mapping[str, Any]]:
     """Return the rows of queries, each with its newest batch, with a dozen SQL queries for all.
 
     `findings` have keys of a cluster's key and a query's id; `lags` have queries' keys.
@@ -100,25 +72,25 @@ def query_rows(
     lately = streaming_queries.recent_batches(queries)
     chains, safe = chains_of(queries, now_ms=at_ms), restart_safety_by_query(queries, at_ms)
     return [
-        QueryRow(
-            of=query,
-            newest=next((batch.batch_id for batch in reversed(lately.get(query.pk, ()))), None),
-            chain=chains.get(query.pk, ()),
-            rate=_rate(lately.get(query.pk, ())),
-            safe=safe[query.pk],
-            look=state_label(state_now(query, at_ms), driver_of(query, at_ms)),
-            lag=lags.get(query.pk),
-            owner=owners.of_query(query),
-            finding=findings.get((query.cluster_id, query.ident)),
-        )
+        {
+            "of": query,
+            "newest": next((batch.batch_id for batch in reversed(lately.get(query.pk, ()))), None),
+            "chain": chains.get(query.pk, ()),
+            "rate": _rate(lately.get(query.pk, ())),
+            "safe": safe[query.pk],
+            "look": state_label(state_now(query, at_ms), driver_of(query, at_ms)),
+            "lag": lags.get(query.pk),
+            "owner": owners.of_query(query),
+            "finding": findings.get((query.cluster_id, query.ident)),
+        }
         for query in queries
     ]
 
 
-def _rate(lately: Sequence[Batch]) -> Rate:
+def _rate(lately: Sequence[Batch]) -> Mapping[str, Any]:
     rated = [batch for batch in lately if batch.processed_rate is not None]
     points = [(batch.started_ms or 0, round(batch.processed_rate or 0)) for batch in rated]
-    return Rate(points, rated[-1].processed_rate if rated else None)
+    return {"points": points, "newest": rated[-1].processed_rate if rated else None}
 
 
 @list_view("queries/list", QueryListQuery, _HEADINGS, _passing)

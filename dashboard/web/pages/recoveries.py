@@ -17,13 +17,12 @@ from dashboard.runtime.criteria import parameter_choices
 from dashboard.runtime.csv_text import csv_text
 from dashboard.system import owners
 from dashboard.web import page_context
-from dashboard.web.errors import or_404
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters
 from dashboard.web.list_pages import clock_steps, list_view, of_known_cluster
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import or_404, render_page, signed_in
 from dashboard.web.routes import PageRoute
 from dashboard.web.transaction_steps import TransactionStep
 from fenceline.facts import TransitionKind
@@ -54,7 +53,6 @@ class RecoveryRow:
 
     @property
     def listed_names(self) -> Sequence[str]:
-        """Return the names that fit a row."""
         return self.waited[:_NAMED]
 
     @property
@@ -79,7 +77,6 @@ def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResp
 
 
 def row_of(recovery: Recovery) -> RecoveryRow:
-    """Return a recovery as a row of a list."""
     lost, bound = recovery_queries.lost_records(recovery)
     return RecoveryRow(
         recovery,
@@ -154,7 +151,6 @@ def _detail(recovery: Recovery) -> Mapping[str, Any]:
 
 
 def _steps(recovery: Recovery) -> Iterator[TransactionStep]:
-    """Yield the steps of a recovery, done and awaited."""
     style = TRANSITION_STYLES[TransitionKind(recovery.cause)]
     if recovery.begun_ms is not None:
         yield TransactionStep("done", "Begun", f"producer id {recovery.producer_id}", at_ms=recovery.begun_ms)
@@ -212,7 +208,6 @@ def _text(lost: Sequence[LostRecords]) -> str:
 
 
 def _csv(recovery: Recovery) -> HttpResponse:
-    """Return the lost records as CSV."""
     rows = [
         (
             records.topic,

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.history import parquet
 from dashboard.history.buckets import Bucket
-from dashboard.history.report_types import Busiest, Day, ReportStatus, ReportTrouble
+from dashboard.history.job_outputs import Busiest, Day, ReportStatus, ReportTrouble
 from dashboard.labels.transition import NOTABLE
 from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
@@ -40,8 +40,6 @@ _CAUSES = tuple(kind for kind in NOTABLE if kind in ABORTS)
 
 
 class ReportQuery(list_forms.ListQuery):
-    """The query string of the page."""
-
     cluster: Name = ""
     by: Literal["commits", "aborts", "epochs"] = "commits"
     application: Name = ""

@@ -6,11 +6,18 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from dashboard.system import access, scenes, tour
+from dashboard.system import access, scenes
 from dashboard.system.access import actor_of
 from dashboard.system.scenes import SceneBoard
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
-from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.rendering import (
+    action_view,
+    error_note,
+    flash_refusal,
+    forbidden_page,
+    or_404,
+    render_page,
+    signed_in,
+)
 from dashboard.web.routes import PageRoute
 
 
@@ -47,8 +54,8 @@ def _list(request: HttpRequest, board: SceneBoard, problem: str) -> Mapping[str,
         "earlier": board.runs[1:],
         "cannot_play": access.permission_refusal(actor_of(request, "page"), access.SCENES),
         "problem": problem,
-        "tour": tour.tour_progress(board),
-        "tour_scene": tour.SCENE,
+        "tour": scenes.tour_progress(board),
+        "tour_scene": scenes.SCENE,
     }
 
 

@@ -12,20 +12,22 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
 
-from dashboard.labels.setting import setting_labels
 from dashboard.models import Collector, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import CHECKPOINTS, RECONCILE
 from dashboard.system import access, capabilities
 from dashboard.system.metrics import own_version
+from dashboard.system.readiness import find_troubles
 from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import page_view
 from dashboard.web.routes import PageRoute
-from fenceline.formatting import count_noun
+from fenceline.formatting import count_noun, format_duration
 from fenceline.kafka.reconcile import format_agreement
 
 #: Libraries whose version affects brokers, pages or jobs.
@@ -53,29 +55,6 @@ class TopicProgress:
     def records_behind(self) -> int:
         """Return the number of records between the positions and the end, as far as both are known."""
         return sum(max(0, row.end_offset - row.next_offset) for row in self.partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class ReconciliationCheck:
-    """Agreement of one cluster's rows with its coordinators' lists, and the cost of its polls."""
-
-    cluster: str
-    words: str
-    compared: int | None
-    corrected: int | None
-    hidden: int | None
-    requests_per_s: float
-    broker_ms_per_s: float
-    unseen: Sequence[str]
-
-
-class CheckpointRootView(NamedTuple):
-    """A root of checkpoints, and the folders below it that are not searched."""
-
-    cluster: str
-    root: str
-    #: A text on the skipped folders, "" if all folders are searched.
-    skipped: str
 
 
 @page_view("system/page", collector_states)
@@ -111,7 +90,7 @@ def _capabilities(
     return [capabilities.capabilities_in(name, details.get(name, {})) for name in names]
 
 
-def _roots(names: Sequence[str], collectors: Sequence[Collector]) -> Iterator[CheckpointRootView]:
+def _roots(names: Sequence[str], collectors: Sequence[Collector]) -> Iterator[Mapping[str, Any]]:
     """Yield the configured roots of checkpoints, with the folders that their last search skipped."""
     details = {row.cluster.name: row.detail for row in collectors if row.name == CHECKPOINTS}
     for configured in settings.FENCELINE.checkpoints:
@@ -119,9 +98,11 @@ def _roots(names: Sequence[str], collectors: Sequence[Collector]) -> Iterator[Ch
             skipped = details.get(configured.cluster, {}).get("skipped", {})
             # The collector reports a root without its final slash.
             folders = skipped.get(configured.root.rstrip("/") or configured.root, ())
-            yield CheckpointRootView(
-                configured.cluster, configured.root, "; ".join(_skipped(*folder) for folder in folders)
-            )
+            yield {
+                "cluster": configured.cluster,
+                "root": configured.root,
+                "skipped": "; ".join(_skipped(*folder) for folder in folders),
+            }
 
 
 def _skipped(name: str, number: int, example: str) -> str:
@@ -130,23 +111,23 @@ def _skipped(name: str, number: int, example: str) -> str:
 
 def _checks(
     names: Sequence[str], collectors: Sequence[Collector], now_ms: int
-) -> Iterator[ReconciliationCheck]:
+) -> Iterator[Mapping[str, Any]]:
     """Yield, for each cluster, the agreement of rows and coordinators, and the cost of all collectors."""
     for name in names:
         rows = [row for row in collectors if row.cluster.name == name]
         if rows:
             detail: dict[str, Any] = next((row.detail for row in rows if row.name == RECONCILE), {})
             requests, broker_ms = _cost(rows, now_ms // 60_000 - 1)
-            yield ReconciliationCheck(
-                name,
-                _agreement(detail),
-                detail.get("compared"),
-                detail.get("corrected"),
-                detail.get("hidden"),
-                requests / 60,
-                broker_ms / 60,
-                [*detail.get("unseen", ()), *_unread_markers(detail.get("markers_unseen", {}))],
-            )
+            yield {
+                "cluster": name,
+                "words": _agreement(detail),
+                "compared": detail.get("compared"),
+                "corrected": detail.get("corrected"),
+                "hidden": detail.get("hidden"),
+                "requests_per_s": requests / 60,
+                "broker_ms_per_s": broker_ms / 60,
+                "unseen": [*detail.get("unseen", ()), *_unread_markers(detail.get("markers_unseen", {}))],
+            }
 
 
 def _unread_markers(reasons: Mapping[str, str]) -> Iterator[str]:
@@ -210,3 +191,51 @@ ROUTES = (
         as_of_now="Events name the blind spots of the range that you chose.",
     ),
 )
+
+
+#: The unit of a number by the end of its name, in milliseconds.
+_UNITS_MS = {"s": 1_000, "d": 86_400_000}
+
+
+class SettingLabel(NamedTuple):
+    """A number of the configuration: its configured name, its label, and its value with a unit."""
+
+    name: str
+    words: str
+    value: str
+
+
+def setting_labels(values: Mapping[str, float]) -> Sequence[SettingLabel]:
+    """Return the labels of `[limits]` or `[retention]`."""
+    return [_label(name, value) for name, value in values.items()]
+
+
+def _label(name: str, value: float) -> SettingLabel:
+    rest, _, end = name.rpartition("_")
+    if end in _UNITS_MS:
+        shown = format_duration(round(value * _UNITS_MS[end])) if value else "never"
+        return SettingLabel(name, rest.replace("_", " "), shown)
+    if end == "percent":
+        return SettingLabel(name, rest.replace("_", " "), f"{value:g} %")
+    if end == "mb":
+        shown = f"{value:g} MB per second of a broker" if value else "none"
+        return SettingLabel(name, f"{rest} of transactions", shown)
+    if end == "factor":
+        return SettingLabel(name, rest.replace("_", " "), f"{value:g} times as long as usual")
+    return SettingLabel(name, name.replace("_", " "), f"{value:,g}")
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    """Answer "ok", because the process is alive; no dependency is checked."""
+    return HttpResponse("ok\n", content_type="text/plain; charset=utf-8")
+
+
+@never_cache
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Answer 200 if pages can be served, else 503; each part is true or the reason why it fails."""
+    parts = find_troubles()
+    states = {name: trouble or True for name, trouble in parts.items()}
+    return JsonResponse(states, status=503 if any(parts.values()) else 200)

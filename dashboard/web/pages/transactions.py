@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from dashboard.engines.flink_jobs import decision_of
 from dashboard.engines.queries import producer_connector
 from dashboard.evaluation import blocking, finding_queries
-from dashboard.flow.id_bounds import id_bounds
+from dashboard.flow.preflight import id_bounds
 from dashboard.history import queries as history_queries
 from dashboard.models import Action, FindingRecord, Transaction, TransitionRecord
 from dashboard.models.transactions import NAME
@@ -25,14 +25,7 @@ from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.added_offsets import transaction_offsets
 from dashboard.transactions.producers import observed_application, producer_identity
-from dashboard.web import (
-    action_buttons,
-    addresses,
-    page_context,
-    state_diagram,
-    transaction_steps,
-    transaction_timeline,
-)
+from dashboard.web import action_buttons, addresses, page_context, transaction_steps, transaction_timeline
 from dashboard.web.charts import figures as charts
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, marked_labels
@@ -43,12 +36,11 @@ from dashboard.web.pages.recoveries import row_of
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from dashboard.web.subject_history import events_url
+from dashboard.web.series.context import events_url
 from fenceline.decode import text
 from fenceline.engines.connect import topics_of_heartbeat
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
 from fenceline.kafka.commits import TOPIC as OFFSETS
-from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 from fenceline.text.explanations import explain_transition
 
@@ -85,16 +77,6 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionLine:
-    """One id of the list: its worst finding, its owner, and whether the user may plan a fence."""
-
-    of: Transaction
-    finding: FindingRecord | None
-    owner: Owner | None
-    can_select: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RecentTransition:
     """One recent transition of an id, and the evidence for it."""
 
@@ -102,16 +84,6 @@ class RecentTransition:
     evidence: str
     #: The Fenceline action that caused it, None for any other cause.
     action: Action | None
-
-
-@dataclass(frozen=True, slots=True)
-class TransitionRow:
-    """Notable transitions of one kind in a row: the newest with its evidence, their number, and the first."""
-
-    transition: TransitionRecord
-    evidence: str
-    times: int
-    first_ms: int
 
 
 class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTransactions):
@@ -139,7 +111,7 @@ def transaction_list(request: HttpRequest, wanted: TransactionListQuery) -> Mapp
     return {
         "page": page,
         "rows": lines,
-        "select": select if any(line.can_select for line in lines) else None,
+        "select": select if any(line["can_select"] for line in lines) else None,
         "unsorted": "" if page.sorted else wanted.sort,
         "without": () if waiting else (_WAITING,),
         "filters": [Filters(request.GET, wanted).row("state", states, marks)],
@@ -150,13 +122,13 @@ def transaction_list(request: HttpRequest, wanted: TransactionListQuery) -> Mapp
 
 def _line(
     row: Transaction, findings: Mapping[tuple[int, str], FindingRecord], *, can_select: bool
-) -> TransactionLine:
-    return TransactionLine(
-        row,
-        findings.get((row.cluster_id, row.transactional_id)),
-        owners.of_transaction(row.transactional_id),
-        can_select and row.state == TransactionState.ONGOING,
-    )
+) -> Mapping[str, Any]:
+    return {
+        "of": row,
+        "finding": findings.get((row.cluster_id, row.transactional_id)),
+        "owner": owners.of_transaction(row.transactional_id),
+        "can_select": can_select and row.state == TransactionState.ONGOING,
+    }
 
 
 # A timeout passes without a new revision.
@@ -216,7 +188,7 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "findings": findings,
         "offers": action_buttons.of_transaction(request, row, waits.pins),
         "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
-        "machine": state_diagram.draw_diagrams(row.state),
+        "machine": transaction_timeline.draw_diagrams(row.state),
         "partitions": [part for part in partitions if part.topic != OFFSETS],
         "offsets": [part for part in partitions if part.topic == OFFSETS],
         "raw": json.dumps(_raw(row, partitions), indent=2, ensure_ascii=False),
@@ -237,7 +209,6 @@ def _producer(row: Transaction) -> Mapping[str, Any]:
 def _lived(
     request: HttpRequest, cluster: str, kept: history_queries.TransactionHistory, row: Transaction | None
 ) -> Mapping[str, Any]:
-    """Return the history of an id, and the usual durations."""
     now, recent = now_ms(request), kept.life.recent
     asked = page_context.chrome_of(request).time_range
     shown = None if asked.is_live else asked.window()
@@ -282,10 +253,15 @@ def _lived(
     }
 
 
-def _folded(events: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:
+def _folded(events: Sequence[TransitionRecord]) -> Sequence[Mapping[str, Any]]:
     runs = groupby(events, key=lambda event: (event.kind, event.confidence, event.reason, event.revised_from))
     return [
-        TransitionRow(run[0], history_queries.verdict_evidence(run[0]), len(run), run[-1].at_ms)
+        {
+            "transition": run[0],
+            "evidence": history_queries.verdict_evidence(run[0]),
+            "times": len(run),
+            "first_ms": run[-1].at_ms,
+        }
         for run in (list(events) for _, events in runs)
     ]
 

@@ -1,14 +1,18 @@
-"""Figures over time of one subject, for its page: the chart, its table, and the holes."""
+"""One subject over time, for its page: the chart of its figures with table and holes, and its findings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest
+from django.urls import reverse
 
+from dashboard.evaluation import finding_queries
+from dashboard.evaluation.finding_queries import FindingCriteria
+from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.series import queries as series_queries
-from dashboard.series.holes import ExplainedHole, explained_holes
-from dashboard.series.queries import SubjectReading
+from dashboard.series.queries import SubjectReading, explained_holes
 from dashboard.web import page_context
 from dashboard.web.charts import series_figures
 from dashboard.web.charts.figures import Figure
@@ -24,25 +28,7 @@ _BEGINS = (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesView:
-    """A series on a page."""
-
-    figure: Figure | None
-    words: str
-    headings: Sequence[str]
-    #: Newest first: the start of a step, and its cells.
-    rows: Sequence[tuple[int, Sequence[str]]]
-    step: str
-    #: The start of history if the range begins earlier, else None.
-    kept_since_ms: int | None
-    holes: Sequence[ExplainedHole]
-    more_holes: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Look:
-    """The presentation of a kind of series."""
-
     figure: Callable[[SeriesReading], Figure]
     headings: Sequence[str]
     cells: Callable[[SeriesStep], Sequence[str]]
@@ -56,22 +42,22 @@ def series_context(request: HttpRequest, cluster_id: int, kind: SeriesKind, name
     return {"series": _view(cluster_id, subject), "shown": shown}
 
 
-def _view(cluster_id: int, subject: SubjectReading) -> SeriesView:
+def _view(cluster_id: int, subject: SubjectReading) -> Mapping[str, Any]:
     reading, look = subject.reading, _LOOKS[subject.kind]
     steps = reading.steps
     rows = [(step.at_ms, look.cells(step)) for step in reversed(reading.rows(_ROWS))]
     holes = [hole for hole in explained_holes(cluster_id, subject) if hole.why not in _BEGINS]
     begins = [hole for hole in reading.holes if hole.reason in _BEGINS]
-    return SeriesView(
-        figure=look.figure(reading) if steps else None,
-        words=look.words(reading) if steps else "",
-        headings=look.headings,
-        rows=rows,
-        step=format_duration(reading.plan.step_ms),
-        kept_since_ms=begins[-1].to_ms if begins and subject.kept_since_ms is not None else None,
-        holes=holes[-_HOLES:],
-        more_holes=max(0, len(holes) - _HOLES),
-    )
+    return {
+        "figure": look.figure(reading) if steps else None,
+        "words": look.words(reading) if steps else "",
+        "headings": look.headings,
+        "rows": rows,
+        "step": format_duration(reading.plan.step_ms),
+        "kept_since_ms": begins[-1].to_ms if begins and subject.kept_since_ms is not None else None,
+        "holes": holes[-_HOLES:],
+        "more_holes": max(0, len(holes) - _HOLES),
+    }
 
 
 def _partition_cells(step: SeriesStep) -> Sequence[str]:
@@ -119,3 +105,26 @@ _LOOKS: Mapping[SeriesKind, _Look] = {
         _group_words,
     ),
 }
+
+
+#: Maximum findings on a page.
+_SHOWN = 10
+
+
+def subject_history(request: HttpRequest, cluster: str, subject: str) -> Mapping[str, Any]:
+    """Return the findings about `kind:name` in the range of the page; on a Live page, the newest ones."""
+    asked = page_context.chrome_of(request).time_range
+    wanted = FindingCriteria.between(
+        asked.start_ms, asked.end_ms, cluster=cluster, state="all", subject=subject
+    )
+    findings = finding_queries.findings_before(None, wanted, limit=_SHOWN + 1)
+    return {
+        "findings": findings[:_SHOWN],
+        "has_more": len(findings) > _SHOWN,
+        "events_url": events_url(cluster, subject.partition(":")[2]),
+    }
+
+
+def events_url(cluster: str, name: str) -> str:
+    """Return the address of the events whose subject contains a name."""
+    return f"{reverse('events')}?{urlencode({'cluster': cluster, 'q': name[:LONGEST_SEARCH]})}"

@@ -10,8 +10,8 @@ from dashboard.history.buckets import Bucket
 from dashboard.history.event_lanes import ClusterReading, TimelineLanes
 from dashboard.history.events import EventMarks
 from dashboard.incidents import queries as incident_queries
-from dashboard.labels.event import event_label
-from dashboard.labels.rule import rule_label
+from dashboard.labels.alert import rule_label
+from dashboard.labels.transition import event_label
 from dashboard.models import Batch, Tally
 from dashboard.web import addresses
 from dashboard.web.charts import event_figure
@@ -44,14 +44,6 @@ class FigureColumn:
     heading: str
     url: str
     cells: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class FigureTable:
-    """The figures of the lanes by time, oldest first."""
-
-    columns: Sequence[FigureColumn]
-    rows: Sequence[tuple[int, Sequence[str]]]
 
 
 def timeline_context(
@@ -145,7 +137,6 @@ def step_seconds(shown: TimeRange, most: int) -> int:
 
 
 def _panels(lanes: TimelineLanes, commits: Sequence[Bucket]) -> Sequence[Panel]:
-    """Return the figures that have data."""
     several = len(lanes.backlog) > 1
     panels = []
     if any(line.subject.reading.runs for line in lanes.backlog):
@@ -189,7 +180,7 @@ def _kept_since(lanes: TimelineLanes) -> int | None:
     return max(begins, default=None)
 
 
-def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -> FigureTable:
+def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -> Mapping[str, Any]:
     """Return the figures by time, in whole steps of the commits."""
     span_ms = commits[0].span_ms
     step_ms = span_ms * -(-len(commits) // _MOST_ROWS)
@@ -210,7 +201,7 @@ def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) ->
         FigureColumn("Commits", "", _commit_counts(commits, starts)),
     ]
     rows = [(at_ms, [column.cells[n] for column in columns]) for n, at_ms in enumerate(starts)]
-    return FigureTable(columns, rows)
+    return {"columns": columns, "rows": rows}
 
 
 def _series_column(heading: str, url: str, line: ClusterReading, column: int, starts: range) -> FigureColumn:

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from dashboard.labels.rule import rule_label
+from dashboard.labels.alert import rule_label
 from dashboard.labels.status import TRANSACTION_STATE_TONES, StatusLabel
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip, transition_style
@@ -102,13 +102,11 @@ def as_badge(look: StatusLabel) -> SafeString:
 
 @register.filter
 def state_badge(state: str) -> SafeString:
-    """Return the state of a transaction as a badge."""
     return _badge(state, TRANSACTION_STATE_TONES.get(state, ""), state)
 
 
 @register.filter
 def kind_badge(kind: str) -> SafeString:
-    """Return the kind of a transition as a badge."""
     look = transition_style(kind)
     return _badge(look.words, f"tone-{look.tone}", kind, look.means)
 

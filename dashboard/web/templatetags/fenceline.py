@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels import LABELS
-from dashboard.labels.rule import rule_label
+from dashboard.labels.alert import rule_label
 from dashboard.labels.status import StatusLabel
 from dashboard.labels.transition import TRANSITION_STYLES, TransitionStyle
 from dashboard.web import addresses
@@ -67,7 +67,6 @@ def measured_duration(ms: float | None) -> str:
 
 @register.filter
 def seconds(number: float) -> str:
-    """Return seconds as text."""
     return in_words(int(number * 1000))
 
 
@@ -193,7 +192,6 @@ def label(state: str, kind: str) -> StatusLabel:
 
 @register.filter
 def transition_style(kind: str) -> TransitionStyle:
-    """Return the label and style of a kind of transition."""
     return TRANSITION_STYLES[TransitionKind(kind)]
 
 

@@ -1,4 +1,4 @@
-"""Filters and tags for partitions, groups and recoveries: badges, addresses, sparklines and owners."""
+"""Filters and tags for nouns, actions and alerts: badges, addresses, labels, sparklines and countdowns."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -7,13 +7,22 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.labels.rule import STATED_RULES
+from dashboard.labels import action as action_labels
+from dashboard.labels import alert as alert_labels
+from dashboard.labels import engines as engine_labels
+from dashboard.labels import query as query_labels
+from dashboard.labels.alert import STATED_RULES
+from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
-from dashboard.web.templatetags.fenceline import clip
+from dashboard.web.templatetags.fenceline import clip, time_tag
+from fenceline.alerts import matchers, redact
 from fenceline.engines import connect
+from fenceline.formatting import format_duration
 from fenceline.kafka import producer_identity
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.owners import Owner
+from fenceline.spark.batch_chain import ChainLink
+from fenceline.spark.safe_to_restart import RestartSafety
 
 register = template.Library()
 register.simple_tag(addresses.record_url, name="record_url")
@@ -21,6 +30,24 @@ register.simple_tag(addresses.group_url, name="group_url")
 register.simple_tag(addresses.query_url, name="stream_url")
 register.simple_tag(addresses.recovery_url, name="recovery_url")
 register.simple_tag(addresses.rule_url, name="rule_url")
+register.filter("bound_sign", action_labels.bound_sign)
+register.filter("channel_label", alert_labels.channel_label)
+register.filter("delivery_what", alert_labels.delivery_what)
+register.filter("alert_summary", alert_labels.alert_summary)
+register.filter("subject_name", alert_labels.subject_name)
+register.filter("lasted_ms", alert_labels.lasted_ms)
+register.filter("subject_label", addresses.finding_label)
+register.filter("matchers", matchers.matchers_text)
+register.filter("redacted", redact.redact_url)
+register.simple_tag(addresses.finding_url, name="subject_url")
+register.simple_tag(addresses.action_url, name="action_url")
+register.filter("chain_label", query_labels.chain_label)
+register.filter("guarantee_label", query_labels.guarantee_label)
+register.filter("engine_state", engine_labels.engine_state)
+register.simple_tag(query_labels.restart_label)
+register.simple_tag(addresses.batch_of, name="batch_url")
+register.simple_tag(addresses.flink_job_of, name="flink_job_url")
+register.simple_tag(addresses.flink_job_url, name="flink_job_address")
 _HEIGHT = 24
 #: Values at their instants, oldest first.
 Points = Sequence[tuple[int, int]]
@@ -72,19 +99,16 @@ def id_link(cluster: str, name: str, *, row: bool = False, mono: bool = True) ->
 def partition_link(
     cluster: str, topic: str, number: int, *, row: bool = False, mono: bool = True
 ) -> SafeString:
-    """Return the link to the page of a partition."""
     return _link(addresses.partition_url(cluster, topic, number), f"{topic}-{number}", row=row, mono=mono)
 
 
 @register.simple_tag
 def group_link(cluster: str, group_id: str, *, row: bool = False, mono: bool = False) -> SafeString:
-    """Return the link to the page of a consumer group."""
     return _link(addresses.group_url(cluster, group_id), clip(group_id) or "(empty id)", row=row, mono=mono)
 
 
 @register.simple_tag
 def query_link(query: Any, *, row: bool = False, mono: bool = False) -> SafeString:
-    """Return the link to the page of a streaming query."""
     return _link(addresses.query_of(query), clip(str(query)), row=row, mono=mono)
 
 
@@ -124,3 +148,50 @@ def sparkline(points: Points) -> SafeString:
         _HEIGHT,
         path,
     )
+
+
+@register.filter
+def kind_means(kind: str) -> str:
+    return alert_labels.CHANNEL_KINDS.get(kind, "")
+
+
+@register.filter
+def origin_words(origin: str) -> str:
+    """Return the origin of a delivery as words of a filter."""
+    return alert_labels.ORIGINS[origin]
+
+
+@register.filter
+def link_tone(link: ChainLink) -> str:
+    return query_labels.LINK_TONES[link.state]
+
+
+@register.filter
+def safe_label(safe: RestartSafety) -> StatusLabel:
+    """Return the label of whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
+    return _answer_label(safe.safe, safe.sentence)
+
+
+@register.filter
+def kill_label(safe: RestartSafety) -> StatusLabel:
+    """Return the label of whether its driver may be killed: yes, no, or unknown."""
+    return _answer_label(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
+
+
+def _answer_label(answer: bool | None, means: str) -> StatusLabel:
+    words = {True: ("yes", "ok"), False: ("no", "critical"), None: ("unknown", "unknown")}
+    return StatusLabel(*words[answer], means)
+
+
+@register.simple_tag(takes_context=True)
+def countdown(context: dict[str, Any], ms: int | None, passed: str = "passed") -> SafeString | str:
+    """Return a `<time>` with the time left until an instant; the browser keeps it ticking."""
+    if ms is None:
+        return "—"
+    left = ms - context["now_ms"]
+    return time_tag(ms, "until", passed, format_duration(left // 1000 * 1000) if left >= 1000 else passed)
+
+
+@register.filter
+def checkpoint_word(is_savepoint: bool | None) -> str:
+    return engine_labels.CHECKPOINT_WORDS[is_savepoint]

@@ -19,7 +19,6 @@ from dashboard.models import (
     ReplicaLook,
     Tally,
 )  # fmt: skip
-from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, retention
 from dashboard.transactions import coordinator_store
@@ -116,7 +115,7 @@ class Replicas(Writer):
     def write(self, number: int) -> None:
         said = {1: [ProducerState(number, 4, 5, NOW_MS, None, 5)], 2: "no answer"}
         where = TopicPartition("orders", 0)
-        replica_store.save_replicas("prod", where, said, leader=1, ids={}, now_ms=self.now_ms)
+        partition_store.save_replicas("prod", where, said, leader=1, ids={}, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return ReplicaLook.objects.filter(seen_ms=NOW_MS + (self.number - 1) * 1_000).count() - 2

@@ -2,11 +2,10 @@
 
 from django.db.models import Q
 
-from dashboard.actions import lease as action_lease
 from dashboard.actions import store as rows
 from dashboard.history import audit_store
 from dashboard.history.audits import AuditStatus
-from dashboard.history.report_types import ReportTrouble
+from dashboard.history.job_outputs import ReportTrouble
 from dashboard.models import Action, AuditViolationRecord, Batch, Token, Transaction
 from dashboard.recoveries import store as recovery_store
 from dashboard.runtime import collector_store, leases
@@ -142,13 +141,13 @@ class Actions(Writer):
         about = {"transactional_id": name, "producer_id": 7, "producer_epoch": 3, "started_ms": NOW_MS}
         plan = Plan(Act.FENCE, "prod", NOW_MS, name, (SubjectPlan(f"transaction:{name}", name, about),))
         row = rows.save_plan(plan, actor)
-        until = leases.Now() + action_lease.LIVES
+        until = leases.Now() + rows.LIVES
         state = Action.State.EXECUTING
         assert rows.update_action(row, Q(state="planned"), state=state, lease_token="t", lease_until=until)
-        begun = action_lease.begin_action(row.pk, "t", now_ms=self.now_ms)
+        begun = rows.begin_action(row.pk, "t", now_ms=self.now_ms)
         assert begun is not None
-        action_lease.prolong_lease(begun)
-        action_lease.end_action(begun, Action.State.DONE, [], ended_ms=self.now_ms)
+        rows.prolong_lease(begun)
+        rows.end_action(begun, Action.State.DONE, [], ended_ms=self.now_ms)
 
     def lost(self) -> object:
         return Action.objects.filter(state="done").count() - self.number

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dashboard.evaluation.snapshot import SnapshotReader
-from dashboard.incidents.stored_facts import facts_as_json
+from dashboard.incidents.queries import facts_as_json
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentFinding
 from fenceline.incidents.facts import FactsReader
 from fenceline.incidents.findings import key_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dashboard.models import Batch, Cluster, Query, Run, SinkDecision
-from dashboard.streaming import operator_state as operator_state_rows
+from dashboard.streaming import queries as operator_state_rows
 from fenceline.facts import TransactionState
 from fenceline.spark.state_chains import OperatorState, StateChain
 from tests.web.factories.clusters import now_ms

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
-from dashboard.alerts.notify import notify_pages
+from dashboard.alerts.deliver import notify_pages
 from dashboard.api import cursors, schemas
 from dashboard.api.permissions import require_permission
 from dashboard.models import Delivery

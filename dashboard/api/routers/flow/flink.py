@@ -5,8 +5,8 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api import cursors, schemas
-from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.engine_schemas import EngineApiErrorOut, FlinkRunOut
+from dashboard.api.schemas import OwnerOut
 from dashboard.engines import flink_jobs as flink_queries
 from dashboard.engines import queries as engines
 from dashboard.models import FlinkCheckpointRecord, FlinkJob

@@ -9,16 +9,15 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.models import AuditEntry
-from dashboard.system import access, audit_queries
+from dashboard.system import access, audit
 from dashboard.web import action_buttons, page_context
-from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters
 from dashboard.web.list_pages import list_view
 from dashboard.web.markdown import plain_number
 from dashboard.web.per_request import derive_once, now_ms
-from dashboard.web.rendering import signed_in
+from dashboard.web.rendering import forbidden_page, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.alerts.redact import HIDDEN
 from fenceline.formatting import count_noun
@@ -46,7 +45,7 @@ class Line:
     changes: Sequence[Change]
 
 
-class AuditListQuery(list_forms.ListByRow, audit_queries.AuditCriteria):
+class AuditListQuery(list_forms.ListByRow, audit.AuditCriteria):
     """The query string of the list."""
 
 
@@ -61,7 +60,7 @@ def _entries(request: HttpRequest, wanted: AuditListQuery) -> tuple[Sequence[Aud
     return derive_once(
         request,
         "audit entries",
-        lambda: audit_queries.newest_entries(wanted, before=wanted.before, limit=_ROWS),
+        lambda: audit.newest_entries(wanted, before=wanted.before, limit=_ROWS),
     )
 
 
@@ -74,7 +73,7 @@ def _entry_list(request: HttpRequest, wanted: AuditListQuery) -> Mapping[str, An
     entries, more = _entries(request, wanted)
     filters = Filters(request.GET, wanted)
     words = {event.value: str(event.label) for event in AuditEntry.Event}
-    families = list(audit_queries.FAMILIES)
+    families = list(audit.FAMILIES)
     return {
         "rows": [_line(entry) for entry in entries],
         "next": more,
@@ -89,7 +88,7 @@ def _headline(request: HttpRequest, number: int, *, more: bool) -> str:
     if not asked.is_live:
         return time_ranges.range_headline(number, "event", asked, more=more)
     now = datetime.fromtimestamp(now_ms(request) / 1_000, UTC)
-    changes, failed = audit_queries.counts_since(now - _DAY)
+    changes, failed = audit.counts_since(now - _DAY)
     return f"{count_noun(changes, 'change')} and {count_noun(failed, 'failed sign-in')} in the last 24 h"
 
 

@@ -23,10 +23,10 @@ from django.urls import reverse, reverse_lazy
 from django.utils import timezone
 
 from dashboard.system import access, users
-from dashboard.system.client_address import client_address
+from dashboard.system.origin import client_address
 from dashboard.system.sign_in import limits as sign_in_limits
 from dashboard.system.sign_in.limits import Lock
-from dashboard.web.errors import forbidden_page
+from dashboard.web.rendering import forbidden_page
 from fenceline.formatting import count_noun
 
 _BUSY_S = 5

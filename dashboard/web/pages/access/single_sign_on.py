@@ -27,7 +27,7 @@ from joserfc.errors import JoseError
 from dashboard.config.identity import IdentityProvider
 from dashboard.system.access import AccessRefused
 from dashboard.system.sign_in import external_identities
-from dashboard.system.sign_in.log import record_refusal
+from dashboard.system.sign_in.limits import record_refusal
 from dashboard.web.pages.access.sign_in import refused_page
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,6 @@ def _one_line(text: str) -> str:
 
 
 def _explain(provider: IdentityProvider, error: Exception) -> str:
-    """Return why a sign-in is refused, and the remedy."""
     match error:
         case AccessRefused():
             return str(error)

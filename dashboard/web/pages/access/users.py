@@ -15,19 +15,27 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlsafe_base64_encode
 
-from dashboard.labels.access import ROLE_MEANS
+from dashboard.labels.status import ROLE_MEANS
 from dashboard.models import Token
 from dashboard.runtime.paging import Page, page_of
 from dashboard.system import access, tokens, users
 from dashboard.system.access import AccessRefused
 from dashboard.system.cluster_limits import split_names
 from dashboard.web.action_buttons import request_actor
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
-from dashboard.web.forms.columns import Heading
-from dashboard.web.forms.lists import NumberedList
+from dashboard.web.forms.lists import Heading, NumberedList
 from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import derive_once
-from dashboard.web.rendering import P, View, action_view, render_page, signed_in
+from dashboard.web.rendering import (
+    P,
+    View,
+    action_view,
+    error_note,
+    flash_refusal,
+    forbidden_page,
+    or_404,
+    render_page,
+    signed_in,
+)
 from dashboard.web.routes import PageRoute
 from fenceline.formatting import format_duration
 
@@ -92,7 +100,6 @@ def _lines(rows: QuerySet[Any], line: Callable[[Any], AccessLine], wanted: Numbe
 
 
 def _for_admins(view: View[P], refusal: Callable[[HttpRequest], str]) -> View[P]:
-    """Answer 403 with the reason if there is a `refusal`."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:

@@ -3,55 +3,135 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
 from typing import Any, Literal
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 
 from dashboard.alerts import queries as alert_queries
-from dashboard.labels.alert import ALERT_STATES, VOICES
-from dashboard.labels.rule import rule_label
-from dashboard.models import Alert
+from dashboard.alerts.alert_set import state_of
+from dashboard.alerts.queries import DecidedChange, NotificationOutcome
+from dashboard.labels.alert import ALERT_STATES, VOICES, rule_label
+from dashboard.models import Alert, Delivery
 from dashboard.runtime import loop
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access, cluster_limits
 from dashboard.system.access import actor_of
-from dashboard.web import addresses, notification_reasons, page_context
-from dashboard.web.errors import or_404
+from dashboard.web import addresses, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
 from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import or_404, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
+from fenceline.alerts import engine
+from fenceline.formatting import format_clock
+
+#: The tone of each reason's kind; "unknown" is grey.
+_TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabled": "warning"}
+#: The page of each kind of number in a reason.
+_PAGES = {"silenced": "silence", "inhibited": "alert"}
+_DELIVERY_WORDS = {
+    Delivery.State.DELIVERED: ("notified", "ok"),
+    Delivery.State.PENDING: ("sending", "info"),
+    Delivery.State.FAILED: ("not delivered", "critical"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationReason:
+    """A reason why an alert is loud or quiet: a word with its tone, and the link and text behind it."""
+
+    word: str
+    tone: str
+    words: str
+    url: str = ""
+    #: The text of the link.
+    name: str = ""
+    at_ms: int | None = None
+
+
+def alert_reasons(
+    row: Alert, change: DecidedChange | None, notified: Sequence[NotificationOutcome]
+) -> Sequence[NotificationReason]:
+    """Return why an alert was notified, or why not.
+
+    `change` is its newest change, `notified` are the channels that have been notified of its firing.
+    """
+    reasons = [_quiet(*packed) for packed in row.quiet]
+    if row.state != Alert.State.FIRING:
+        return [*reasons, *(change_reasons(change) if change else ())]
+    reasons += [_flapping(row)] if row.flapping_ms is not None else []
+    # The reason for suppression is also the channels' reason, so it is shown once.
+    skipped = [] if row.quiet else _skipped(_those(change, notified))
+    return [*reasons, *_deliveries(notified), *skipped]
+
+
+def change_reasons(change: DecidedChange) -> Sequence[NotificationReason]:
+    """Return the outcome of a change for each channel: deliveries first, then reasons against one."""
+    return [*_deliveries(change.fates), *_skipped(change.fates)]
+
+
+def _those(
+    change: DecidedChange | None, notified: Sequence[NotificationOutcome]
+) -> Sequence[NotificationOutcome]:
+    reached = {fate.channel.pk for fate in notified if fate.channel}
+    return (
+        [fate for fate in change.fates if fate.channel and fate.channel.pk not in reached] if change else ()
+    )
+
+
+def _deliveries(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
+    return [_delivery(fate.delivery, fate) for fate in rows if fate.delivery is not None]
+
+
+def _quiet(kind: str, what: str, words: str) -> NotificationReason:
+    """Return the reason that keeps an alert quiet; `what` is `#` and a number, or a channel's name."""
+    word, tone, number = kind.replace("_", " "), _TONES.get(kind, "unknown"), what.removeprefix("#")
+    if kind in _PAGES and number.isascii() and number.isdigit():
+        return NotificationReason(word, tone, words, reverse(_PAGES[kind], args=[int(number)]), f"#{number}")
+    return NotificationReason(word, tone, f"{what} {words}".strip())
+
+
+def _flapping(row: Alert) -> NotificationReason:
+    words = engine.why_flapping(state_of(row), settings.FENCELINE.alerts)
+    return NotificationReason("flapping", "warning", f"since {format_clock(row.flapping_ms or 0)}: {words}")
+
+
+def _delivery(row: Delivery, fate: NotificationOutcome) -> NotificationReason:
+    word, tone = _DELIVERY_WORDS[Delivery.State(row.state)]
+    ended = row.ended_at or row.created_at
+    return NotificationReason(
+        word,
+        tone,
+        row.error if row.state != Delivery.State.DELIVERED else "",
+        reverse("delivery", args=[row.pk]),
+        fate.channel.name if fate.channel else f"channel {row.channel_id}",
+        int(ended.timestamp() * 1_000),
+    )
+
+
+def _skipped(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
+    return [_why_not(fate) for fate in rows if fate.delivery is None]
+
+
+def _why_not(fate: NotificationOutcome) -> NotificationReason:
+    if fate.channel is None:
+        return NotificationReason("not notified", "unknown", fate.why)
+    return NotificationReason(
+        "not notified", "unknown", fate.why, reverse("channel", args=[fate.channel.pk]), fate.channel.name
+    )
+
 
 #: Maximum changes, and actions, on the page of one alert.
 _CHANGES = 50
 _ACTIONS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class AlertLine:
-    """One alert of a list, with the reasons why it was notified or not."""
-
-    of: Alert
-    reasons: Sequence[notification_reasons.NotificationReason]
-
-
-@dataclass(frozen=True, slots=True)
-class AlertSection:
-    """Alerts of one state on this page, and the number of all alerts in that state."""
-
-    state: str
-    lines: Sequence[AlertLine]
-    number: int
-
-
 class AlertListQuery(list_forms.NumberedList, alert_queries.AlertCriteria):
-    """The query string of the list."""
-
     state: Literal["", "firing", "pending", "resolved"] = ""
 
 
@@ -76,9 +156,8 @@ def alert_list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any
     counts = alert_queries.alert_counts(whole, now_ms=now)
     shown = alert_queries.alert_counts(wanted, now_ms=now)
     last, notified = alert_queries.last_changes(page.items), alert_queries.last_notifications(page.items)
-    lines = [
-        AlertLine(row, notification_reasons.alert_reasons(row, last.get(row.pk), notified[row.pk]))
-        for row in page.items
+    lines: Sequence[Mapping[str, Any]] = [
+        {"of": row, "reasons": alert_reasons(row, last.get(row.pk), notified[row.pk])} for row in page.items
     ]
     # Channels and silences belong to all clusters: a caller with limited clusters must not learn their
     # number.
@@ -87,8 +166,8 @@ def alert_list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any
     return {
         "page": page,
         "parts": [
-            AlertSection(state, list(rows), shown[state])
-            for state, rows in groupby(lines, attrgetter("of.state"))
+            {"state": state, "lines": list(rows), "number": shown[state]}
+            for state, rows in groupby(lines, lambda line: line["of"].state)
         ],
         "rows": page.items,
         "counts": counts.items(),
@@ -160,10 +239,10 @@ def _detail(request: HttpRequest, alert: Alert) -> Mapping[str, Any]:
     return {
         "row": alert,
         "cluster": alert.cluster.name,
-        "reasons": notification_reasons.alert_reasons(
+        "reasons": alert_reasons(
             alert, changes[0] if changes else None, alert_queries.last_notifications([alert])[alert.pk]
         ),
-        "changes": [(change, notification_reasons.change_reasons(change)) for change in changes],
+        "changes": [(change, change_reasons(change)) for change in changes],
         "labels": sorted(alert.labels.items()),
         "annotations": sorted(alert.annotations.items()),
         "actions": alert_queries.actions_of(alert, limit=_ACTIONS),

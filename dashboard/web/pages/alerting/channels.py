@@ -9,14 +9,21 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard.alerts import channels, deliver, demo_receiver, validation
+from dashboard.alerts import channels, deliver, validation
 from dashboard.alerts import queries as alert_queries
 from dashboard.labels.alert import CHANNEL_KINDS
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
-from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.rendering import (
+    action_view,
+    error_note,
+    flash_refusal,
+    forbidden_page,
+    or_404,
+    render_page,
+    signed_in,
+)
 from dashboard.web.routes import PageRoute
 from fenceline.alerts import matchers, redact
 
@@ -56,7 +63,6 @@ def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
 
 @signed_in
 def new_form(request: HttpRequest) -> HttpResponse:
-    """Show an empty form."""
     if refused := _refusal(request):
         return forbidden_page(request, refused)
     return _form(request, None, {"kind": Channel.Kind.WEBHOOK.value, "min_severity": "warning"} | _ON, {})
@@ -113,7 +119,6 @@ def show_secret(request: HttpRequest, number: int) -> HttpResponse:
 
 @signed_in
 def confirm_delete(request: HttpRequest, number: int) -> HttpResponse:
-    """Show the number of deliveries that are deleted with a channel."""
     channel = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)
@@ -124,7 +129,6 @@ def confirm_delete(request: HttpRequest, number: int) -> HttpResponse:
 
 @action_view
 def delete(request: HttpRequest, number: int) -> HttpResponse:
-    """Delete a channel and its deliveries."""
     channel = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)
@@ -216,7 +220,7 @@ def _detail(
         ],
         "disable_after": limits.disable_after,
         "problem": problem,
-        "receiver": settings.DEMO_RECEIVER if demo_receiver.is_demo_receiver(row.url) else "",
+        "receiver": settings.DEMO_RECEIVER if channels.is_demo_receiver(row.url) else "",
         "cannot_change": _refusal(request),
         "cannot_send": access.permission_refusal(actor_of(request, "page"), access.SEND),
     }
@@ -245,7 +249,6 @@ def _form(
 
 
 def _written(row: Channel) -> dict[str, Any]:
-    """Return the values of a channel's form."""
     return {
         "name": row.name,
         "kind": row.kind,

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -10,40 +9,31 @@ from django.urls import reverse
 
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
-from dashboard.alerts.notify import notify_pages
+from dashboard.alerts.deliver import notify_pages
 from dashboard.labels.alert import DELIVERY_STATES, ORIGINS
 from dashboard.models import Alert, Delivery
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, plain_labels
 from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import derive_once
-from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.rendering import (
+    action_view,
+    error_note,
+    flash_refusal,
+    forbidden_page,
+    or_404,
+    render_page,
+    signed_in,
+)
 from dashboard.web.routes import PageRoute
 
 _ROWS = 50
 #: Maximum alerts of a message on its page, and characters of its body.
 _NAMED = 50
 _LONGEST_BODY = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """One try: the request and its answer; None and "" without an answer."""
-
-    number: int
-    tone: str
-    word: str
-    at_ms: int | None
-    ms: int | None
-    address: str
-    error: str
-    body: str
-    request: Sequence[tuple[str, str]]
-    headers: Sequence[tuple[str, str]]
 
 
 class DeliveryListQuery(list_forms.ListByRow, alert_queries.DeliveryCriteria):
@@ -138,28 +128,26 @@ def _body(delivery: Delivery) -> str:
     return body if len(body) <= _LONGEST_BODY else f"{body[:_LONGEST_BODY]}\n…"
 
 
-def _tries(delivery: Delivery) -> Iterable[Try]:
-    """Yield the stored tries, newest first."""
+def _tries(delivery: Delivery) -> Iterable[Mapping[str, Any]]:
     first = delivery.attempts - len(delivery.tries) + 1
     for number, attempt in reversed(list(enumerate(delivery.tries, max(1, first)))):
         status = attempt.get("status")
         taken = not attempt.get("error")
-        yield Try(
-            number=number,
-            tone="ok" if taken else "critical",
-            word=str(status) if status else ("taken" if taken else "no answer"),
-            at_ms=attempt.get("at_ms"),
-            ms=attempt.get("ms"),
-            address=attempt.get("address") or "",
-            error=attempt.get("error") or "",
-            body=attempt.get("body") or "",
-            request=_request(attempt.get("request") or {}),
-            headers=sorted((attempt.get("headers") or {}).items()),
-        )
+        yield {
+            "number": number,
+            "tone": "ok" if taken else "critical",
+            "word": str(status) if status else ("taken" if taken else "no answer"),
+            "at_ms": attempt.get("at_ms"),
+            "ms": attempt.get("ms"),
+            "address": attempt.get("address") or "",
+            "error": attempt.get("error") or "",
+            "body": attempt.get("body") or "",
+            "request": _request(attempt.get("request") or {}),
+            "headers": sorted((attempt.get("headers") or {}).items()),
+        }
 
 
 def _request(request: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the URL of a request, and its headers."""
     to = [("POST", str(request["url"]))] if request.get("url") else []
     return [*to, *sorted((request.get("headers") or {}).items())]
 

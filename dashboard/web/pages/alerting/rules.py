@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 
-from dashboard.labels.rule import rule_label
+from dashboard.labels.alert import rule_label
 from dashboard.web import action_buttons, addresses, markdown, page_context
 from dashboard.web.rendering import page_view, render_page, signed_in
 from dashboard.web.routes import Hit, PageRoute

@@ -14,9 +14,8 @@ from dashboard.alerts import silences, validation
 from dashboard.models import Alert, Silence
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import forbidden_page, or_404
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.rendering import action_view, forbidden_page, or_404, render_page, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.alerts import matchers as matching
 from fenceline.formatting import format_duration
@@ -88,7 +87,6 @@ def make_silence(request: HttpRequest) -> HttpResponse:
 
 @action_view
 def end_silence(request: HttpRequest, number: int) -> HttpResponse:
-    """End a silence now."""
     actor, silence = actor_of(request, "page"), _found(number)
     if refused := access.permission_refusal(actor, access.SILENCE):
         return forbidden_page(request, refused)
