@@ -100,7 +100,6 @@ def _lines(rows: QuerySet[Any], line: Callable[[Any], AccessLine], wanted: Numbe
 
 
 def _for_admins(view: View[P], refusal: Callable[[HttpRequest], str]) -> View[P]:
-
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         refused = refusal(request)
