@@ -160,9 +160,9 @@ def test_a_slow_page_is_asked_less_often_but_one_slow_answer_makes_none(
         asked.continue_()
         expect(state).to_have_text(slow)
     server("change", "orders-gateway-0", "Ongoing")
-    page.clock.run_for(20_000)
-    assert not held  # Twice as long as it took, from when it was asked.
-    page.clock.run_for(15_000)
+    page.clock.run_for(8_000)
+    assert not held  # 1.4 times as long as it took, from when it was asked.
+    page.clock.run_for(6_000)
     asks().continue_()
     expect(state).to_have_text("Ongoing")
 
