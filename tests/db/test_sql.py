@@ -1,6 +1,6 @@
 """Proves that many rows are written alike (values, order, repeats), and how rows are read without the ORM."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +9,15 @@ from django.db.models import QuerySet
 
 from dashboard.models import Cluster, GroupRecord, PartitionRecord
 from dashboard.models.collecting import visible_clusters
-from dashboard.runtime.sql import COPIED_ROWS, Upsert, overwrite_changes, prepared, read_rows, write_rows
+from dashboard.runtime.sql import (
+    COPIED_ROWS,
+    Row,
+    Upsert,
+    overwrite_changes,
+    prepared,
+    read_rows,
+    write_rows,
+)
 
 pytestmark = pytest.mark.sql
 
@@ -31,7 +39,7 @@ def partitions(number: int, text: str, lso: int | None = None) -> list[Mapping[s
     ]  # fmt: skip
 
 
-def groups(number: int, offset: int = 0) -> Sequence[Sequence[Any]]:
+def groups(number: int, offset: int = 0) -> list[Row]:
     cluster = Cluster.objects.get().pk
     return [(cluster, bytes([at, 0, 92, 255]), f"group-{at}", "", 1, offset + at) for at in range(number)]
 
@@ -60,6 +68,14 @@ def test_rows_of_a_statement_that_is_repeated_in_a_transaction_are_written_once(
     assert [(bytes(key), offset) for key, offset in rows] == [
         (bytes([at, 0, 92, 255]), at + (9 if at < 5 else 7)) for at in range(COPIED_ROWS)
     ]
+
+
+@pytest.mark.parametrize("number", [COPIED_ROWS, 9])
+def test_rows_may_share_their_first_values(number: int) -> None:
+    whole = groups(number)
+    UPSERT.write([row[1:] for row in whole], whole[0][:1])
+    rows = GroupRecord.objects.order_by("key").values_list(*COLUMNS)
+    assert [(cluster, bytes(key), *others) for cluster, key, *others in rows] == whole
 
 
 @pytest.mark.django_db(transaction=True)
