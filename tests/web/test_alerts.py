@@ -64,6 +64,13 @@ def test_the_address_decides_what_is_shown(
     assert subjects(page, query) == shown
 
 
+def test_an_alert_that_ended_before_it_fired_is_told_apart(page: Client, prod: Cluster) -> None:
+    for name, fired_ms in ("short-1", None), ("fired-1", factories.now_ms() - 60_000):
+        factories.alert(prod, f"transaction:{name}", "resolved", fired_ms=fired_ms)
+    lines = page_html(page, "/alerts").split('<li class="alert"')[1:]
+    assert {("short-1" in line, "data-unfired" in line) for line in lines} == {(True, True), (False, False)}
+
+
 def test_an_alert_of_another_cluster_is_shown_only_there(page: Client, several: Cluster) -> None:
     staging = factories.cluster("staging")
     factories.alert(staging, "transaction:theirs-1")
