@@ -18,7 +18,7 @@ import kafka.errors as errors
 from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetFetchRequest
-from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+from kafka.protocol.metadata import CoordinatorType
 
 from fenceline.compat import zip_equal
 from fenceline.decode import text
@@ -37,14 +37,8 @@ from transaction_admin.api import (
     Unstable,
     grant_command,
 )
-from transaction_admin.connection import (
-    AdminConnection,
-    error_name,
-    explain_error,
-    split_ids,
-    text_form,
-    wire_form,
-)
+from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form, wire_form
+from transaction_admin.coordinators import CoordinatorQuestions
 from transaction_admin.leaders import Leaders
 
 #: Maximum groups per request.
@@ -59,8 +53,8 @@ _LEFT_OUT = Unseen("", "its coordinator left it out of its answer")
 
 class Groups:
     def __init__(self, connection: AdminConnection, leaders: Leaders) -> None:
-        self._connection = connection
-        self._leaders = leaders
+        self._connection, self._leaders = connection, leaders
+        self._coordinators = CoordinatorQuestions(connection, CoordinatorType.GROUP, _MOST_GROUPS)
         #: Whether a look-up of a coordinator certainly does not create `__consumer_offsets`.
         self._topic_seen = False
 
@@ -130,15 +124,9 @@ class Groups:
     ) -> list[str]:
         """Put coordinators' answers into `answers`; return the groups that have moved."""
         again: list[str] = []
-        portions = [
-            (portion, broker)
-            for broker, ids in (await self._coordinators(wanted, by_wire, answers)).items()
-            for portion in split_ids(ids, _MOST_GROUPS)
-        ]
-        received = await self._connection.send_each(
-            [(request_of(portion), broker) for portion, broker in portions]
-        )
-        for (ids, broker), answer in zip_equal(portions, received):
+        received, refusals = await self._coordinators.ask(wanted, request_of)
+        answers.update((by_wire[wire], self._refusal(code, by_wire[wire])) for wire, code in refusals)
+        for ids, broker, answer in received:
             if isinstance(answer, errors.KafkaError):
                 reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
                 answers.update((by_wire[name], Unseen(by_wire[name], reason)) for name in ids)
@@ -151,21 +139,6 @@ class Groups:
                 if errors.for_code(group.error_code) is errors.NotCoordinatorError:
                     again.append(group.group_id)
         return again
-
-    async def _coordinators(
-        self, wanted: Collection[str], by_wire: Mapping[str, str], answers: dict[str, Any]
-    ) -> Mapping[int, list[str]]:
-        """Return groups by their coordinator; put groups without one into `answers`."""
-        by_coordinator: dict[int, list[str]] = {}
-        for ids in split_ids(wanted, _MOST_GROUPS):
-            answer = await self._connection.send_to_any(partial(_find_request, ids))
-            for row in answer.coordinators:
-                name = by_wire[row.key]
-                if row.error_code:
-                    answers[name] = self._refusal(row.error_code, name)
-                else:
-                    by_coordinator.setdefault(row.node_id, []).append(row.key)
-        return by_coordinator
 
     async def _look_up_refused(self) -> Unseen | None:
         """Return why coordinator look-ups are not allowed: FindCoordinator would create an absent topic."""
@@ -189,11 +162,6 @@ class Groups:
             remedy = grant_command(self._connection.principal, "DESCRIBE", f"--group '{name}'")
             return Unseen(name, f"no DESCRIBE on this group; grant it: {remedy}")
         return Unseen(name, f"its coordinator answers {error_name(error)}")
-
-
-def _find_request(ids: list[str]) -> Any:
-    kind = CoordinatorType.GROUP.value
-    return FindCoordinatorRequest(key_type=kind, coordinator_keys=ids, min_version=4)
 
 
 def _fetch_request(ids: list[str], named: Mapping[str, Collection[TopicPartition]], stable: bool) -> Any:

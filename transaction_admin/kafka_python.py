@@ -13,7 +13,7 @@ from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
-from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 
 from fenceline.compat import zip_equal
 from fenceline.facts import TopicPartitions, TransactionState
@@ -32,14 +32,8 @@ from transaction_admin.api import (
     describe_grant,
     grant_command,
 )
-from transaction_admin.connection import (
-    AdminConnection,
-    error_name,
-    explain_error,
-    split_ids,
-    text_form,
-    wire_form,
-)
+from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form, wire_form
+from transaction_admin.coordinators import CoordinatorQuestions
 from transaction_admin.end_txn import Endings, write_abort_marker
 
 #: Maximum ids per request.
@@ -69,6 +63,7 @@ class TransactionAdmin:
         self._connection = AdminConnection(properties, timeout_s)
         #: Whether a look-up of a coordinator certainly does not create `__transaction_state`.
         self._topic_seen = False
+        self._coordinators = CoordinatorQuestions(self._connection, CoordinatorType.TRANSACTION, _MOST_IDS)
         self._endings = Endings(self._connection, self._find)
 
     @property
@@ -133,12 +128,7 @@ class TransactionAdmin:
         # The caller has seen the transaction: without the right to see the topic, the look-up is still safe.
         if await self._look_up_refused() is _NO_TOPIC:
             return dict.fromkeys(ids, (errors.TransactionalIdNotFoundError.errno, -1))
-        rows = [
-            row
-            for batch in split_ids(ids, _MOST_IDS)
-            for row in (await self._connection.send_to_any(partial(_find_request, batch))).coordinators
-        ]
-        return {row.key: (row.error_code, row.node_id) for row in rows}
+        return {row.key: (row.error_code, row.node_id) for row in await self._coordinators.find(ids)}
 
     async def _list(self, states: Collection[TransactionState]) -> TransactionListing:
         cluster = await self._survey()
@@ -165,18 +155,16 @@ class TransactionAdmin:
         if refusal is not None:
             return dict.fromkeys(names, refusal)
         by_wire = {wire_form(name): name for name in names}
-        answers: dict[str, Described | NotDescribed] = {}
-        questions: list[tuple[Any, int]] = []
-        for broker, ids in (await self._coordinators(by_wire, answers)).items():
-            batches = split_ids(ids, _MOST_IDS)
-            questions += [(DescribeTransactionsRequest(transactional_ids=batch), broker) for batch in batches]
-        received = await self._connection.send_each(questions)
-        for (request, broker), answer in zip_equal(questions, received):
+        received, refusals = await self._coordinators.ask(
+            by_wire, lambda ids: DescribeTransactionsRequest(transactional_ids=ids)
+        )
+        answers: dict[str, Described | NotDescribed] = {
+            by_wire[wire]: self._refusal(code, by_wire[wire]) for wire, code in refusals
+        }
+        for ids, broker, answer in received:
             if isinstance(answer, errors.KafkaError):
-                gone = NotDescribed(
-                    Obstacle.UNSEEN, f"its coordinator, broker {broker}: {explain_error(answer)}"
-                )
-                answers.update((by_wire[name], gone) for name in request.transactional_ids)
+                reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
+                answers.update((by_wire[wire], NotDescribed(Obstacle.UNSEEN, reason)) for wire in ids)
                 continue
             for row in answer.transaction_states:
                 name = by_wire[row.transactional_id]
@@ -185,20 +173,6 @@ class TransactionAdmin:
                 )
         # Two names with invalid UTF-8 may be equal on the wire: Kafka takes them for one, too.
         return {name: answers.get(by_wire[wire_form(name)], _NO_ANSWER) for name in names}
-
-    async def _coordinators(
-        self, by_wire: Mapping[str, str], answers: dict[str, Described | NotDescribed]
-    ) -> Mapping[int, list[str]]:
-        """Return the ids by their coordinator; put ids without one into `answers`."""
-        by_coordinator: dict[int, list[str]] = {}
-        for ids in split_ids(by_wire, _MOST_IDS):
-            answer = await self._connection.send_to_any(partial(_find_request, ids))
-            for row in answer.coordinators:
-                if row.error_code:
-                    answers[by_wire[row.key]] = self._refusal(row.error_code, by_wire[row.key])
-                else:
-                    by_coordinator.setdefault(row.node_id, []).append(row.key)
-        return by_coordinator
 
     async def _survey(self) -> Any:
         """Return the cluster's metadata: its brokers, and `__transaction_state` if we may see it."""
@@ -256,11 +230,6 @@ class TransactionAdmin:
 def _metadata_request() -> Any:
     topic = MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE)
     return MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
-
-
-def _find_request(ids: list[str]) -> Any:
-    kind = CoordinatorType.TRANSACTION.value
-    return FindCoordinatorRequest(key_type=kind, coordinator_keys=ids, min_version=4)
 
 
 def _topic_error(cluster: Any) -> Any:
