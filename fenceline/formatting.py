@@ -55,6 +55,11 @@ def _plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
 
 
+def is_are(number: int) -> str:
+    """Return the verb for a number of things."""
+    return "is" if number == 1 else "are"
+
+
 def format_clock(ms: int) -> str:
     """Return an instant as `12:17:31 UTC`."""
     return f"{datetime.fromtimestamp(ms / 1_000, UTC):%H:%M:%S} UTC"

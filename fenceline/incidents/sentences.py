@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.formatting import count_noun, format_duration, list_names, upper_first
+from fenceline.formatting import count_noun, format_duration, is_are, list_names, upper_first
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.text.sentences import Age, Instant, Sentence, plain_text
 
@@ -44,7 +44,7 @@ class StuckBatches(NamedTuple):
 
     @property
     def verb(self) -> str:
-        return "is" if len(self.numbers) == 1 else "are"
+        return is_are(len(self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +212,8 @@ def _batch_consequence(facts: IncidentFacts, batches: StuckBatches, now_ms: int)
         return ("A restart completes it.",)
     if facts.deadline_ms <= now_ms:
         return (f"Its {rows} may be lost since ", Instant(facts.deadline_ms), ".")
-    verb = "is" if batches.rows == 1 else "are"
-    return ("A restart completes it; after ", Instant(facts.deadline_ms), f" {its} {rows} {verb} lost.")
+    lost = f" {its} {rows} {is_are(batches.rows)} lost."
+    return ("A restart completes it; after ", Instant(facts.deadline_ms), lost)
 
 
 def _open_title(facts: IncidentFacts) -> Sentence:
@@ -247,7 +247,7 @@ def _end(facts: IncidentFacts, now_ms: int) -> Sentence:
 def _blocked(facts: IncidentFacts) -> str:
     if not facts.readers:
         return "No consumer is blocked yet."
-    verb = "is" if len(facts.groups) + len(facts.queries) == 1 else "are"
+    verb = is_are(len(facts.groups) + len(facts.queries))
     before = f" before {count_noun(facts.backlog, 'record')}" if facts.backlog else ""
     return f"{facts.readers} {verb} blocked{before}."
 

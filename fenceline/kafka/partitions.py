@@ -117,6 +117,12 @@ class Pin:
         """Return the identity of this transaction across polls."""
         return PinKey(self.topic, self.partition, self.producer_id, self.producer_epoch, self.start_offset)
 
+    @property
+    def producer(self) -> str:
+        """Return `payments-7 (producer id 4, epoch 1)`, without its id if that is not known."""
+        producer = f"producer id {self.producer_id}, epoch {self.producer_epoch}"
+        return f"{self.transactional_id} ({producer})" if self.transactional_id else producer
+
 
 class PinKey(NamedTuple):
     """The identity of a partition's open transaction across polls."""

@@ -8,7 +8,7 @@ docs/sink.md).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fenceline.formatting import count_noun, format_clock, format_duration, list_names, upper_first
+from fenceline.formatting import count_noun, format_clock, format_duration, is_are, list_names, upper_first
 from fenceline.kafka.reconcile import Described
 from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_effects
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
@@ -98,16 +98,9 @@ def plan_finish(batch: SinkBatchFacts) -> SubjectPlan:
         return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
     opened = batch.open_transactions
     reach = compute_reach(batch.logs, frozenset(transaction.producer_id for transaction in opened))
-    return SubjectPlan(
-        f"query:{batch.ident}",
-        batch.title,
-        _seen(batch, decision.round, opened),
-        tuple(_finish_steps(batch, decision)),
-        tuple(_finish_effects(batch, decision, reach)),
-        (),
-        reach.held,
-        reach.waiting,
-    )
+    seen, steps = _seen(batch, decision.round, opened), _finish_steps(batch, decision)
+    effects = _finish_effects(batch, decision, reach)
+    return reach.plan(f"query:{batch.ident}", batch.title, seen, steps, effects)
 
 
 def plan_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> SubjectPlan:
@@ -116,21 +109,10 @@ def plan_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> SubjectPlan:
     if any(not refusal.forceable for refusal in refusals):
         return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
     reach = compute_reach(batch.logs, frozenset(transaction.producer_id for transaction in batch.undecided))
-    round_ = next_round(batch)
-    return SubjectPlan(
-        f"query:{batch.ident}",
-        batch.title,
-        _seen(batch, round_, batch.undecided),
-        tuple(_roll_back_steps(batch, round_)),
-        tuple(_roll_back_effects(batch, reach)),
-        refusals,
-        reach.held,
-        reach.waiting,
-    )
-
-
-def next_round(batch: SinkBatchFacts) -> int:
-    return batch.rounds[-1].round + 1 if batch.rounds else 0
+    round_ = batch.rounds[-1].round + 1 if batch.rounds else 0
+    seen, steps = _seen(batch, round_, batch.undecided), _roll_back_steps(batch, round_)
+    effects = _roll_back_effects(batch, reach)
+    return reach.plan(f"query:{batch.ident}", batch.title, seen, steps, effects, refusals)
 
 
 def finish_warnings(batches: Sequence[SinkBatchFacts], *, now_ms: int) -> Iterator[str]:
@@ -149,7 +131,7 @@ def finish_warnings(batches: Sequence[SinkBatchFacts], *, now_ms: int) -> Iterat
         if lost:
             yield (
                 f"{count_noun(len(lost), 'transaction')} of batch {batch.batch_id} of {batch.name} "
-                f"{'is' if len(lost) == 1 else 'are'} gone: to finish the batch accepts that loss, and the "
+                f"{is_are(len(lost))} gone: to finish the batch accepts that loss, and the "
                 f"query goes on with batch {batch.batch_id + 1}."
             )
 
@@ -194,8 +176,8 @@ def _against_finish(batch: SinkBatchFacts) -> Iterator[Refusal]:
     elif decision.decided is Decided.ABORTED:
         words = (
             f"Round {decision.round} of {what} was aborted by the {decision.by} at "
-            f"{format_clock(decision.at_ms)}: "
-            "there is nothing to finish. The batch runs again when its query starts."
+            f"{format_clock(decision.at_ms)}: there is nothing to finish. The batch runs again when its "
+            "query starts."
         )
         yield Refusal(RefusalReason.NOT_PREPARED, words)
     elif batch.done is not None:
@@ -276,13 +258,8 @@ def _last_heartbeat(batch: SinkBatchFacts, now_ms: int) -> str:
 
 
 def _finish_steps(batch: SinkBatchFacts, decision: Decision) -> Iterator[PlanStep]:
-    names = [transaction.transactional_id for transaction in batch.open_transactions]
-    if names:
-        words = (
-            f"Commit {count_noun(len(names), 'transaction')} at {_coordinators(names)}: "
-            f"{list_names(names, _NAMED)}."
-        )
-        yield PlanStep("EndTxn", words)
+    if batch.open_transactions:
+        yield _end_step("Commit", batch.open_transactions)
     file = f"{decision.batch_id}.{decision.round}.done"
     yield PlanStep("ledger", f"Create {file} in the ledger of {batch.name}: nobody carries it out again.")
 
@@ -293,7 +270,7 @@ def _finish_effects(batch: SinkBatchFacts, decision: Decision, reach: Reach) -> 
         records = sum(transaction.records for transaction in opened)
         words = (
             f"{count_noun(records, 'record')} in {count_noun(len(opened), 'transaction')} of batch "
-            f"{batch.batch_id} {'is' if records == 1 else 'are'} committed{_readable(reach, records)}."
+            f"{batch.batch_id} {is_are(records)} committed{_readable(reach, records)}."
         )
         yield Effect("records_committed", records, words)
     before = [
@@ -302,9 +279,7 @@ def _finish_effects(batch: SinkBatchFacts, decision: Decision, reach: Reach) -> 
         if written.fate in (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
     ]
     if before:
-        words = (
-            f"{count_noun(len(before), 'transaction')} of it {'is' if len(before) == 1 else 'are'} committed."
-        )
+        words = f"{count_noun(len(before), 'transaction')} of it {is_are(len(before))} committed."
         yield Effect("committed_before", len(before), words)
     yield from reach.effects
     lost = [written for written in batch.written if _is_lost(written)]
@@ -331,10 +306,10 @@ def _lost(lost: Sequence[WrittenTransaction], decision: Decision) -> Effect:
     bound = "at most " if any(written.fate is TransactionFate.UNKNOWN for written in lost) else ""
     names = list_names([written.transaction.transactional_id for written in lost], _NAMED)
     ranges = "; ".join(map(_range, decision.input[:_NAMED])) or "not known"
-    verb, them = ("is", "it") if records == 1 else ("are", "them")
+    them = "it" if records == 1 else "them"
     words = (
-        f"{bound}{count_noun(records, 'record')} of it {verb} lost: {names} ended before the commit. Write "
-        f"{them} again from what the batch read: {ranges}."
+        f"{bound}{count_noun(records, 'record')} of it {is_are(records)} lost: {names} ended before the "
+        f"commit. Write {them} again from what the batch read: {ranges}."
     )
     return Effect("records_lost", records, upper_first(words), Bound.AT_MOST if bound else Bound.EXACT)
 
@@ -355,17 +330,15 @@ def _roll_back_steps(batch: SinkBatchFacts, round_: int) -> Iterator[PlanStep]:
         f'Create {file} in the ledger of {batch.name} with "aborted", exclusively: a driver that comes back '
         "cannot prepare that round any more.",
     )
-    names = [transaction.transactional_id for transaction in batch.undecided]
-    words = (
-        f"Abort {count_noun(len(names), 'transaction')} at {_coordinators(names)}: "
-        f"{list_names(names, _NAMED)}."
-    )
-    yield PlanStep("EndTxn", words)
+    yield _end_step("Abort", batch.undecided)
     yield PlanStep("ledger", f"Create {batch.batch_id}.{round_}.done: nobody carries it out again.")
 
 
-def _coordinators(names: Sequence[str]) -> str:
-    return "its coordinator" if len(names) == 1 else "their coordinators"
+def _end_step(verb: str, transactions: Sequence[SinkTransaction] | Sequence[Described]) -> PlanStep:
+    names = [transaction.transactional_id for transaction in transactions]
+    coordinators = "its coordinator" if len(names) == 1 else "their coordinators"
+    number = count_noun(len(names), "transaction")
+    return PlanStep("EndTxn", f"{verb} {number} at {coordinators}: {list_names(names, _NAMED)}.")
 
 
 def _roll_back_effects(batch: SinkBatchFacts, reach: Reach) -> Iterator[Effect]:

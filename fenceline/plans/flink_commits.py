@@ -125,17 +125,9 @@ def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
     named = expand_partitions(described.partitions)
     logs = [log for log in transaction.logs if log.where in named]
     reach = compute_reach(logs, frozenset({described.producer_id}))
+    seen, steps = _seen(described, hold), [_step(described, hold)]
     effects = (*_effects(hold, reach.own), *reach.effects)
-    return SubjectPlan(
-        f"transaction:{name}",
-        name,
-        _seen(described, hold),
-        (_step(described, hold),),
-        effects,
-        refusals,
-        reach.held,
-        reach.waiting,
-    )
+    return reach.plan(f"transaction:{name}", name, seen, steps, effects, refusals)
 
 
 def flink_commit_warnings(transactions: Sequence[FlinkTransaction], *, now_ms: int) -> Iterator[str]:
@@ -188,8 +180,7 @@ def _refusals(transaction: FlinkTransaction) -> Iterator[Refusal]:
     elif hold is None:
         words = (
             f"No checkpoint that Fenceline reads holds {name}, nor the prefix of such an id. Name the folder "
-            "of "
-            'its job\'s checkpoints in [[checkpoints]] with kind = "flink".'
+            'of its job\'s checkpoints in [[checkpoints]] with kind = "flink".'
         )
         yield Refusal(RefusalReason.NOT_CHECKPOINTED, words)
     elif hold.trouble:
@@ -267,11 +258,11 @@ def _seen(described: Described, hold: FlinkHold) -> Seen:
 
 
 def _step(described: Described, hold: FlinkHold) -> PlanStep:
+    producer = f"producer id {described.producer_id}, epoch {described.producer_epoch}"
     return PlanStep(
         "EndTxn",
-        f"Commit, to the coordinator of {described.transactional_id}, as producer id "
-        f"{described.producer_id}, "
-        f"epoch {described.producer_epoch}: as {hold.checkpoint} of {hold.name} recorded it.",
+        f"Commit, to the coordinator of {described.transactional_id}, as {producer}: as {hold.checkpoint} of "
+        f"{hold.name} recorded it.",
     )
 
 

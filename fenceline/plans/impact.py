@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
-from fenceline.formatting import count_noun, list_names
+from fenceline.formatting import count_noun, is_are, list_names
 from fenceline.kafka.partitions import ProducerState
-from fenceline.plans.plan import Bound, Effect, HeldOffsets
+from fenceline.plans.plan import Bound, Effect, HeldOffsets, PlanStep, Refusal, Seen, SubjectPlan
 
 #: The topic of groups' commits: its records are no user's.
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -89,6 +89,19 @@ class Reach:
     effects: tuple[Effect, ...]
     #: The transactions' own records.
     own: tuple[Own, ...]
+
+    def plan(
+        self,
+        subject: str,
+        title: str,
+        seen: Seen,
+        steps: Iterable[PlanStep] = (),
+        effects: Iterable[Effect] = (),
+        refusals: tuple[Refusal, ...] = (),
+    ) -> SubjectPlan:
+        """Return the plan of a subject with what waits for it."""
+        lists = tuple(steps), tuple(effects), refusals
+        return SubjectPlan(subject, title, seen, *lists, self.held, self.waiting)
 
 
 def span_of(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int] = frozenset()) -> Span | None:
@@ -181,9 +194,8 @@ def own_effects(name: str, own: Sequence[Own], end: str) -> Iterator[Effect]:
     parts = []
     if counted:
         ranges = [f"{held.where} from offset {held.first:,} to {held.last:,}" for held in counted]
-        verb = "is" if number == 1 else "are"
-        counted_words = f"At least {count_noun(number, 'record')} it wrote {verb} {end}"
-        parts.append(f"{counted_words}: {list_names(ranges, _NAMED)}.")
+        records = f"At least {count_noun(number, 'record')} it wrote {is_are(number)} {end}"
+        parts.append(f"{records}: {list_names(ranges, _NAMED)}.")
     if others:
         where = list_names([f"{held.where} from offset {held.first:,} on" for held in others], _NAMED)
         parts.append(f"Records that were not counted are {end}: {where}.")
@@ -236,25 +248,22 @@ def _offsets(where: str, number: int) -> Effect:
 
 def _stay(logs: Sequence[HeldLog]) -> Iterator[Effect]:
     if logs:
-        names = _names(logs)
-        words = f"The LSO of {names} stays: another transaction is open before it there."
+        words = f"The LSO of {_names(logs)} stays: another transaction is open before it there."
         yield Effect("lso_stays", len(logs), words)
 
 
 def _unseen(logs: Sequence[HeldLog]) -> Iterator[Effect]:
     blind = [log for log in logs if not log.is_complete]
     if blind:
-        names = _names(blind)
-        words = f"What becomes readable in {names} cannot be seen: {blind[0].unseen or 'no leader answered'}."
+        reason = blind[0].unseen or "no leader answered"
+        words = f"What becomes readable in {_names(blind)} cannot be seen: {reason}."
         yield Effect("unseen", len(blind), words)
 
 
 def _groups(names: Sequence[str]) -> Iterator[Effect]:
     if names:
-        verb = (
-            "is blocked there now and can read" if len(names) == 1 else "are blocked there now and can read"
-        )
-        words = f"{count_noun(len(names), 'group')} {verb} on: {list_names(names)}."
+        groups = f"{count_noun(len(names), 'group')} {is_are(len(names))}"
+        words = f"{groups} blocked there now and can read on: {list_names(names)}."
         yield Effect("groups_released", len(names), words)
 
 

@@ -72,7 +72,7 @@ def marker_warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
                 since_ms is None or now_ms - since_ms < LIVELY_MS
             ):
                 yield (
-                    f"Make sure that {_who(pin)} is gone: it may have written to {partition.log.where} "
+                    f"Make sure that {pin.producer} is gone: it may have written to {partition.log.where} "
                     "within the last minute, and what it writes after the marker hangs again."
                 )
 
@@ -85,30 +85,14 @@ def _aborted(marked: Marked, pin: Pin, ended: AbstractSet[int]) -> SubjectPlan:
         f"To the leader of {marked.log.where} (broker {marked.leader}): ABORT for producer id "
         f"{pin.producer_id}, epoch {pin.producer_epoch}, with coordinator epoch {seen['coordinator_epoch']}.",
     )
-    return SubjectPlan(
-        f"partition:{marked.log.where}",
-        _title(marked, pin.start_offset),
-        seen,
-        (step,),
-        (*reach.effects, *own_effects("records_lost", reach.own, "aborted")),
-        (),
-        reach.held,
-        reach.waiting,
-    )
+    title, effects = _title(marked, pin.start_offset), own_effects("records_lost", reach.own, "aborted")
+    return reach.plan(f"partition:{marked.log.where}", title, seen, [step], (*reach.effects, *effects))
 
 
 def _refused(marked: Marked, pin: Pin) -> SubjectPlan:
-    title = _title(marked, pin.start_offset)
-    refusal = _refusal(marked, pin)
     reach = compute_reach([marked.log], frozenset({pin.producer_id}))
-    return SubjectPlan(
-        f"partition:{marked.log.where}",
-        title,
-        _seen(marked, pin),
-        refusals=(refusal,),
-        held=reach.held,
-        waiting=reach.waiting,
-    )
+    title, seen, refusals = _title(marked, pin.start_offset), _seen(marked, pin), (_refusal(marked, pin),)
+    return reach.plan(f"partition:{marked.log.where}", title, seen, refusals=refusals)
 
 
 def _refusal(marked: Marked, pin: Pin) -> Refusal:
@@ -162,11 +146,6 @@ def _seen(marked: Marked, pin: Pin) -> Seen:
         # The last known coordinator epoch; a leader takes any that is not older, and 0 if it has none.
         "coordinator_epoch": max(0, pin.coordinator_epoch or 0),
     }
-
-
-def _who(pin: Pin) -> str:
-    producer = f"producer id {pin.producer_id}, epoch {pin.producer_epoch}"
-    return f"{pin.transactional_id} ({producer})" if pin.transactional_id else producer
 
 
 def _title(marked: Marked, start_offset: int | None) -> str:

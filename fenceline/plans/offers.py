@@ -74,6 +74,5 @@ def appraise_flink_commit(producer: Producer) -> Appraisal:
 
 
 def appraise_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> Appraisal:
-    """Appraise rolling back a batch, which aborts it."""
     refusals = plan_roll_back(batch, now_ms=now_ms).refusals
     return Appraisal(Act.ROLL_BACK_BATCH, batch.subject, refusals, may_lose=True)

@@ -94,16 +94,8 @@ def plan_fence(
         return SubjectPlan(f"transaction:{name}", name, seen_of(described), refusals=refusals)
     mine = frozenset({described.producer_id})
     reach = compute_reach(_its(producer, described), mine, ended)
-    return SubjectPlan(
-        f"transaction:{name}",
-        name,
-        seen_of(described),
-        (_step(producer, described),),
-        tuple(_effects(producer, described, reach, now_ms)),
-        refusals,
-        reach.held,
-        reach.waiting,
-    )
+    steps, effects = [_step(producer, described)], _effects(producer, described, reach, now_ms)
+    return reach.plan(f"transaction:{name}", name, seen_of(described), steps, effects, refusals)
 
 
 def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
@@ -112,8 +104,7 @@ def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[
     if live:
         yield (
             f"It fences a producer that may still be running: {list_names(live)} may have been written to "
-            "within the last minute. "
-            "Its next send or commit fails as fenced, and it must be started again."
+            "within the last minute. Its next send or commit fails as fenced, and it must be started again."
         )
     for producer in opened:
         if producer.flink is not None:
@@ -192,8 +183,8 @@ def _effects(producer: Producer, described: Described, reach: Reach, now_ms: int
             f"({list_names(producer.committing)}) {verb} that input again."
         )
         yield Effect("commits_dropped", len(producer.committing), words)
-    words = f"Producer id {described.producer_id}, epoch {described.producer_epoch} is fenced; {{}}."
-    yield Effect("producer_fenced", None, words.format(_liveliness(producer, now_ms)))
+    fenced = f"Producer id {described.producer_id}, epoch {described.producer_epoch} is fenced"
+    yield Effect("producer_fenced", None, f"{fenced}; {_liveliness(producer, now_ms)}.")
 
 
 def is_lively(producer: Producer, now_ms: int) -> bool | None:

@@ -11,7 +11,7 @@ from fenceline.audit.manifest import (
     is_table,
 )
 from fenceline.facts import Finding, Severity
-from fenceline.formatting import count_noun, list_names
+from fenceline.formatting import count_noun, is_are, list_names
 from fenceline.limits import Limits
 from fenceline.rules.rule import claim
 from fenceline.snapshot import Snapshot
@@ -49,9 +49,7 @@ def audit_violated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
 def _figures(violation: AuditViolation) -> str:
     counts = ((violation.missing, "missing"), (violation.duplicated, "duplicated"))
     return " and ".join(
-        f"{count_noun(number, 'record')} {'is' if number == 1 else 'are'} {word}"
-        for number, word in counts
-        if number
+        f"{count_noun(number, 'record')} {is_are(number)} {word}" for number, word in counts if number
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fenceline.engines.flink.restore import CommitFate, DecidedTransaction, FlinkJobFacts
 from fenceline.facts import Finding, Severity
 from fenceline.findings.severity import before_loss
-from fenceline.formatting import count_noun, format_clock
+from fenceline.formatting import count_noun, format_clock, is_are
 from fenceline.limits import Limits
 from fenceline.rules.rule import REPORTED_MS, affected_ids, claim
 from fenceline.snapshot import Snapshot
@@ -41,7 +41,7 @@ def flink_commit_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
 def _pending(
     job: FlinkJobFacts, pending: Sequence[DecidedTransaction], now_ms: int, limits: Limits
 ) -> Finding:
-    number, verb = count_noun(len(pending), "transaction"), "is" if len(pending) == 1 else "are"
+    number, verb = count_noun(len(pending), "transaction"), is_are(len(pending))
     ends_ms = min(
         (transaction.expires_ms for transaction in pending if transaction.expires_ms is not None),
         default=None,

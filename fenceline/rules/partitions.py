@@ -83,9 +83,7 @@ def _blocker(pins: Sequence[Pin]) -> str:
         return "the transaction that blocks it is not known"
     first = min(pins, key=_by_offset)
     more = f"; {count_noun(len(pins) - 1, 'more transaction')} behind it" if len(pins) > 1 else ""
-    producer = f"producer id {first.producer_id}, epoch {first.producer_epoch}"
-    name = f"{first.transactional_id} ({producer})" if first.transactional_id else producer
-    return f"blocked by {name}, which is {first.verdict}: {verdict_reason(first.ground)}{more}"
+    return f"blocked by {first.producer}, which is {first.verdict}: {verdict_reason(first.ground)}{more}"
 
 
 def _next_step(partition: PinnedPartition) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
 from fenceline.findings.severity import before_loss
-from fenceline.formatting import count_noun, format_clock, format_duration, list_names
+from fenceline.formatting import count_noun, format_clock, format_duration, is_are, list_names
 from fenceline.limits import Limits
 from fenceline.rules.rule import REPORTED_MS, affected_ids, claim
 from fenceline.snapshot import Snapshot
@@ -158,6 +158,7 @@ def _prepared(query: QueryStatus, waiting: Sequence[SinkBatch], now_ms: int, lim
         batch.expires_ms for batch in waiting if batch.expires_ms is not None and batch.uncommitted_ids
     ]
     names = list_names([f"batch {batch.batch_id}" for batch in waiting])
+    committed = f"{names} of {query.name} {is_are(len(waiting))} committed"
     prepared = PreparedBatches(
         [batch.batch_id for batch in waiting], first.decided_ms, min(expiries, default=None), True
     )
@@ -166,11 +167,7 @@ def _prepared(query: QueryStatus, waiting: Sequence[SinkBatch], now_ms: int, lim
         query.subject,
         _how_bad(query, expiries, now_ms, limits) if ids else Severity.WARNING,
         first.decided_ms,
-        summary=(
-            summary.removesuffix(".")
-            if ids
-            else f"{names} of {query.name} {_is(waiting)} committed, but the ledger does not record it"
-        ),
+        summary=summary.removesuffix(".") if ids else f"{committed}, but the ledger does not record it",
         evidence=(
             f"prepared at {format_clock(first.decided_ms)}: {_records(waiting)}, "
             f"{count_noun(len(ids), 'transaction')} not committed; driver: {_driver(query).status_text}"
@@ -193,15 +190,15 @@ def _lost(query: QueryStatus, lost: Sequence[SinkBatch]) -> Finding:
     first = lost[0]
     ids = [name for batch in lost for name in batch.aborted]
     recorded = all(batch.recorded for batch in lost)
-    names = list_names([f"batch {batch.batch_id}" for batch in lost])
+    names, verb = list_names([f"batch {batch.batch_id}" for batch in lost]), is_are(len(lost))
     return claim(
         query.subject,
         Severity.WARNING if recorded else Severity.CRITICAL,
         first.decided_ms,
-        summary=f"{names} of {query.name} {_is(lost)} lost in part: decided, then aborted",
+        summary=f"{names} of {query.name} {verb} lost in part: decided, then aborted",
         evidence=(
             f"{list_names(ids)} {'was' if len(ids) == 1 else 'were'} aborted before {names} "
-            f"{_is(lost)} committed; up to {_records(lost)}" + (f"; {first.input}" if first.input else "")
+            f"{verb} committed; up to {_records(lost)}" + (f"; {first.input}" if first.input else "")
         ),
         next_step=(
             "The loss is recorded: read that input again if it must not be missing."
@@ -211,10 +208,6 @@ def _lost(query: QueryStatus, lost: Sequence[SinkBatch]) -> Finding:
         affected=affected_ids(ids),
         instance=first.instance,
     )
-
-
-def _is(batches: Sequence[SinkBatch]) -> str:
-    return "is" if len(batches) == 1 else "are"
 
 
 def _records(batches: Sequence[SinkBatch]) -> str:

@@ -141,8 +141,7 @@ def _lost(query: QueryStatus, lost: Sequence[SourcePosition]) -> Finding:
         summary=f"Records of {list_names(list(map(str, lost)))} were deleted before {query.name} read them",
         evidence=(
             f"it has read {worst} up to {worst.position:,}, and its log starts "
-            f"{rough_count(-_unread(worst))} "
-            "offsets behind that"
+            f"{rough_count(-_unread(worst))} offsets behind that"
         ),
         next_step=(
             "With failOnDataLoss its next batch fails; without, it skips them with no more than a warning in "

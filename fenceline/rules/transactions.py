@@ -12,7 +12,7 @@ from fenceline.facts import (
     expand_partitions,
 )
 from fenceline.findings.severity import worst_severity
-from fenceline.formatting import format_clock, format_duration, list_names, rough_count
+from fenceline.formatting import format_clock, format_duration, is_are, list_names, rough_count
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks
@@ -236,8 +236,8 @@ def _bring_back(transaction: OpenTransactionFacts) -> str:
 
 def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:
     if names:
-        noun, verb = (one, "is") if len(names) == 1 else (many, "are")
-        yield f"{len(names):,} {noun} {verb} blocked there: {list_names(names)}"
+        noun = one if len(names) == 1 else many
+        yield f"{len(names):,} {noun} {is_are(len(names))} blocked there: {list_names(names)}"
 
 
 def _end(transaction: OpenTransactionFacts, started_ms: int, timed_out: bool) -> str:

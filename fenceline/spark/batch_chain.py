@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.formatting import count_noun, format_clock, list_names
+from fenceline.formatting import count_noun, format_clock, is_are, list_names
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
@@ -34,8 +34,6 @@ _BETWEEN = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
 
 
 class LinkState(StrEnum):
-    """The state of a link."""
-
     DONE = "done"
     WAITING = "waiting"
     BROKEN = "broken"
@@ -236,7 +234,7 @@ def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
         (transaction.at_ms for transaction in batch.ended if transaction.at_ms is not None), default=None
     )
     if aborted:
-        words = f"{list_names(aborted)} of {whole} {_are(aborted)} aborted"
+        words = f"{list_names(aborted)} of {whole} {is_are(len(aborted))} aborted"
         return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, at_ms, words, LOST)
     if batch.done is not None and batch.done.outcome is DecisionOutcome.LOST:
         return _recorded_loss(batch.done, whole)
@@ -320,7 +318,7 @@ def _ids(number: int) -> str:
 
 def _recorded_loss(done: Done, whole: str) -> ChainLink:
     gone = list_names(done.lost) or "some"
-    words = f"{gone} of {whole} {_are(done.lost)} lost: gone before the commit"
+    words = f"{gone} of {whole} {is_are(len(done.lost))} lost: gone before the commit"
     return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, done.at_ms, words, LOST)
 
 
@@ -357,7 +355,3 @@ def _checkpointed(batch: BatchFacts, recorded: ChainLink) -> ChainLink:
         return checkpointed
     words = f"{checkpointed.evidence}, and its driver is gone: a restart runs it again and writes nothing"
     return ChainLink(BatchStep.CHECKPOINTED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
-
-
-def _are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"

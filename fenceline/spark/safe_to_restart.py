@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fenceline.facts import Severity
-from fenceline.formatting import format_clock, list_names, upper_first
+from fenceline.formatting import format_clock, is_are, list_names, upper_first
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.queries import MissingTopic, missing_clauses
 
@@ -155,8 +155,8 @@ def prepared_headline(prepared: PreparedBatches, driver: Driver, *, now_ms: int,
         return ""
     batches = f"{prepared}{of and f' of {of}'}"
     if orphaned:
-        is_are = "is" if len(prepared.batches) == 1 else "are"
-        fact = f"{batches} {is_are} prepared and the driver is gone ({driver.status_text})"
+        verb = is_are(len(prepared.batches))
+        fact = f"{batches} {verb} prepared and the driver is gone ({driver.status_text})"
     else:
         fact = (
             f"{batches} {prepared.waiting_text} ({'the driver runs' if driver.alive else driver.status_text})"
@@ -251,7 +251,5 @@ def _together(cluster: str, safe: bool | None, names: Sequence[str], number: int
         return f"Whether the queries of {cluster} are safe to restart is not known: see {list_names(names)}."
     if not safe:
         return f"Do not restart the queries of {cluster} now: see {list_names(names)}."
-    verb = "is" if number == 1 else "are"
-    return (
-        f"{'The one query' if number == 1 else f'All {number} queries'} of {cluster} {verb} safe to restart."
-    )
+    queries = "The one query" if number == 1 else f"All {number} queries"
+    return f"{queries} of {cluster} {is_are(number)} safe to restart."
