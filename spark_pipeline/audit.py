@@ -29,7 +29,7 @@ from spark_pipeline.audits.keys import EVERY_RECORD, KeysOptions
 from spark_pipeline.audits.runs import RunOf, run_counts, run_keys
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.audits.tables import TABLE_EXAMPLES, AuditedTable, parse_table
-from spark_pipeline.job import add_kafka_arguments, folder_name, java_properties, reader_option, run_job
+from spark_pipeline.job import folder_name, java_properties, job_parser, reader_option, run_job
 
 ONCE = "once"
 _TRIGGER = re.compile(r"([1-9]\d{0,5}) seconds?")
@@ -56,13 +56,9 @@ other writers.
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        "audit.py",
-        description="Prove, batch by batch, that each input record is readable in the output exactly once.",
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
-    )  # fmt: skip
+    purpose = "Prove, batch by batch, that each input record is readable in the output exactly once."
+    made = job_parser("audit.py", purpose, _EXAMPLES)
     add = made.add_argument
-    add_kafka_arguments(made)
     add("--cluster", required=True, type=folder_name, help="its name in fenceline.toml")
     add("--pipeline", required=True, type=folder_name, help="the query's name, or one of your choice")
     add("--output", required=True, metavar="URL", help="a folder; the dashboard reads it")

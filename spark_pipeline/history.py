@@ -32,9 +32,9 @@ from pyspark.sql import SparkSession
 
 from spark_pipeline.job import (
     BatchFunction,
-    add_kafka_arguments,
     folder_name,
     java_properties,
+    job_parser,
     named_application,
     positive_number,
     run_job,
@@ -77,13 +77,9 @@ _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        "history.py",
-        description="Write every transition of a cluster's transactional ids, and reports, as Parquet.",
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
-    )  # fmt: skip
+    purpose = "Write every transition of a cluster's transactional ids, and reports, as Parquet."
+    made = job_parser("history.py", purpose, _EXAMPLES)
     add = made.add_argument
-    add_kafka_arguments(made)
     add(
         "--cluster",
         required=True,

@@ -45,7 +45,12 @@ def run_job(name: str, subject: str, run: Callable[[SparkSession], Iterable[str]
     return 0
 
 
-def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
+def job_parser(program: str, description: str, examples: str) -> argparse.ArgumentParser:
+    """Return a parser of the cluster's arguments; `@FILE` reads arguments from a file, one a line."""
+    parser = argparse.ArgumentParser(
+        program, description=description, epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
+    )  # fmt: skip
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument(
         "--kafka",
@@ -55,6 +60,7 @@ def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a property of Kafka's Java clients, such as security.protocol=SSL; repeatable",
     )
+    return parser
 
 
 def java_properties(options: argparse.Namespace) -> dict[str, str]:

@@ -23,7 +23,7 @@ from spark_pipeline.audits.keys import EVERY_RECORD
 from spark_pipeline.audits.replays import Replay, ReplayOptions
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.exactly_once import explain_error
-from spark_pipeline.job import add_kafka_arguments, folder_name, java_properties, run_job
+from spark_pipeline.job import folder_name, java_properties, job_parser, run_job
 from spark_pipeline.sink.errors import SinkError
 
 _EXAMPLES = """examples:
@@ -40,13 +40,9 @@ that begin with fenceline-replay.
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        "replay.py",
-        description="Write the records that an audit has found missing, each exactly once.",
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
-    )  # fmt: skip
+    purpose = "Write the records that an audit has found missing, each exactly once."
+    made = job_parser("replay.py", purpose, _EXAMPLES)
     add = made.add_argument
-    add_kafka_arguments(made)
     add("--cluster", required=True, type=folder_name, help="as the audit was given it")
     add("--pipeline", required=True, type=folder_name, help="as the audit was given it")
     add("--output", required=True, metavar="URL", help="the audit's output folder")
