@@ -14,8 +14,8 @@ from dashboard.runtime.collector_names import GROUPS, PARTITIONS, TRANSACTIONS
 from dashboard.runtime.loop import now_ms
 from dashboard.series import queries as series_queries
 from dashboard.series.queries import SubjectReading, explained_holes
-from fenceline.series.points import APPLICATION, GROUP, PARTITION, SeriesKind
-from fenceline.series.reading import MOST_STEPS, SeriesStep
+from fenceline.series.points import APPLICATION, GROUP, PARTITION, SeriesBucket, SeriesKind
+from fenceline.series.reading import MOST_STEPS
 
 _NOUNS: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLICATION: TRANSACTIONS}
 
@@ -53,7 +53,7 @@ class PartitionStep(Schema):
     high_watermark: int | None
 
     @staticmethod
-    def resolve_high_watermark(step: SeriesStep) -> int | None:
+    def resolve_high_watermark(step: SeriesBucket) -> int | None:
         lso, uncommitted = step.extents
         return None if lso.last is None or uncommitted.last is None else lso.last + uncommitted.last
 

@@ -71,5 +71,4 @@ def pack_histogram(histogram: Histogram) -> str:
 
 
 def unpack_histogram(text: str) -> Histogram:
-    """Unpack the histogram of `pack_histogram`."""
     return {int(bucket): count for bucket, count in json.loads(text or "{}").items()}

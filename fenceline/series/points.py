@@ -103,7 +103,8 @@ class Extent(NamedTuple):
 
 
 class SeriesBucket(NamedTuple):
-    """The extents of a series in a minute or an hour, by column; the last values are those at its end."""
+    """The extents of a series in a minute, an hour or a step of a reading, by column; the last values are
+    those at its end."""
 
     at_ms: int
     extents: tuple[Extent, ...]

@@ -53,18 +53,9 @@ class HoleReason(IntEnum):
 
 
 class SeriesHole(NamedTuple):
-    """An unknown period."""
-
     from_ms: int
     to_ms: int
     reason: HoleReason
-
-
-class SeriesStep(NamedTuple):
-    """The values in the step that begins at `at_ms`, by column."""
-
-    at_ms: int
-    extents: tuple[Extent, ...]
 
 
 class ReadingPlan(NamedTuple):
@@ -80,7 +71,7 @@ class SeriesRun(NamedTuple):
     Unchanged steps are omitted: the last figures of the step before held in them.
     """
 
-    steps: Sequence[SeriesStep]
+    steps: Sequence[SeriesBucket]
     until_ms: int
 
 
@@ -95,7 +86,7 @@ class SeriesReading:
     holes: Sequence[SeriesHole]
 
     @property
-    def steps(self) -> Sequence[SeriesStep]:
+    def steps(self) -> Sequence[SeriesBucket]:
         return [step for run in self.runs for step in run.steps]
 
     def highs(self, column: int, starts: range) -> Sequence[int | None]:
@@ -111,11 +102,11 @@ class SeriesReading:
                     highs[n] = greater_known(highs[n], extent.high if n == first else extent.last)
         return highs
 
-    def rows(self, most: int) -> Sequence[SeriesStep]:
+    def rows(self, most: int) -> Sequence[SeriesBucket]:
         """Return the steps merged to at most a number, for a table."""
         wanted_ms = -(-(self.to_ms - self.from_ms) // most)
         times = -(-wanted_ms // self.plan.step_ms)
-        merged: dict[int, SeriesStep] = {}
+        merged: dict[int, SeriesBucket] = {}
         for step in self.steps:
             key = step.at_ms // (times * self.plan.step_ms)
             before = merged.get(key)
@@ -222,9 +213,7 @@ def _unavailable(buckets: Sequence[SeriesBucket], plan: ReadingPlan, to_ms: int)
 
 
 class _Read(NamedTuple):
-    """A step, and whether any figure changed in it."""
-
-    step: SeriesStep
+    step: SeriesBucket
     moved: bool
 
 
@@ -274,7 +263,7 @@ class _Steps:
 
     def _step(
         self, begin: int, end: int, inside: Sequence[SeriesBucket], following: SeriesBucket | None
-    ) -> SeriesStep | None:
+    ) -> SeriesBucket | None:
         """Return one step; None if it is completely in a hole, or unknown."""
         extents = self._nothing
         seen_ms = self._first_seen(begin)
@@ -289,7 +278,7 @@ class _Steps:
         if self._was_seen_before(end):
             extents = self._held(extents, end, following)
         known = seen_ms < end and any(extent.high is not None for extent in extents)
-        return SeriesStep(begin, extents) if known else None
+        return SeriesBucket(begin, extents) if known else None
 
     def _held(
         self, extents: tuple[Extent, ...], at_ms: int, following: SeriesBucket | None
@@ -322,7 +311,7 @@ class _Steps:
         starts = (hole.from_ms for hole in self._holes if last_ms < hole.from_ms < end_ms)
         return SeriesRun(list(self._telling(run)), min(starts, default=end_ms))
 
-    def _telling(self, run: Sequence[_Read]) -> Iterator[SeriesStep]:
+    def _telling(self, run: Sequence[_Read]) -> Iterator[SeriesBucket]:
         """Yield the steps that a drawing of the run needs: for a ramp also its end."""
         for n, bucket in enumerate(run):
             at_edge = n in (0, len(run) - 1)

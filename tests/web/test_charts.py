@@ -18,14 +18,13 @@ from dashboard.web.charts.figures import Bar, Mark
 from fenceline.facts import ABORTS, EVERYDAY, TransitionKind
 from fenceline.history.time_range import TimeRange
 from fenceline.series.histograms import bucket_of
-from fenceline.series.points import Extent, Resolution
+from fenceline.series.points import Extent, Resolution, SeriesBucket
 from fenceline.series.reading import (
     HoleReason,
     ReadingPlan,
     SeriesHole,
     SeriesReading,
     SeriesRun,
-    SeriesStep,
 )
 
 STATIC = Path(__file__).parents[2] / "dashboard" / "static"
@@ -60,7 +59,7 @@ def reading(*runs: tuple[int, list[int | None]], columns: int = 2, hole: bool = 
     """A range in which each run begins after so many minutes, and has a step each minute."""
     steps = [
         [
-            SeriesStep(NOW_MS + (start + n) * MINUTE_MS, (Extent(value, value, value),) * columns)
+            SeriesBucket(NOW_MS + (start + n) * MINUTE_MS, (Extent(value, value, value),) * columns)
             for n, value in enumerate(values)
         ]
         for start, values in runs
@@ -191,7 +190,7 @@ def test_a_line_breaks_where_nothing_is_known() -> None:
 
 
 def test_a_peak_is_drawn_in_its_step_and_not_behind_it() -> None:
-    step = SeriesStep(NOW_MS, (Extent(0, 0, 0), Extent(0, 900, 3)))
+    step = SeriesBucket(NOW_MS, (Extent(0, 0, 0), Extent(0, 900, 3)))
     plan = ReadingPlan(Resolution.DETAIL, 10_000)
     run = SeriesRun([step], NOW_MS + 60_000)
     found = SeriesReading(plan, NOW_MS, NOW_MS + 60_000, [run], [])

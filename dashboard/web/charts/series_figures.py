@@ -6,8 +6,8 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from dashboard.web.charts.figures import LEGEND, Figure, count_axis, plotly_figure, time_axis
-from fenceline.series.points import Extent
-from fenceline.series.reading import SeriesReading, SeriesRun, SeriesStep
+from fenceline.series.points import Extent, SeriesBucket
+from fenceline.series.reading import SeriesReading, SeriesRun
 
 #: The share of the height of the lower panel, and of the gap above it.
 _LOWER, _BETWEEN = 0.42, 0.1
@@ -68,7 +68,7 @@ class Curve(NamedTuple):
 Line = tuple[list[int], list[float | None]]
 
 
-def step_line(reading: SeriesReading, value: Callable[[SeriesStep], float | None]) -> Line:
+def step_line(reading: SeriesReading, value: Callable[[SeriesBucket], float | None]) -> Line:
     xs: list[int] = []
     ys: list[float | None] = []
     for run in reading.runs:
@@ -117,13 +117,13 @@ def _peaks_of(run: SeriesRun, column: int, step_ms: int) -> Iterator[tuple[int, 
             yield step.at_ms + step_ms, extent.last
 
 
-def _high_watermark(step: SeriesStep) -> int | None:
+def _high_watermark(step: SeriesBucket) -> int | None:
     lso, uncommitted = (extent.last for extent in step.extents)
     return None if lso is None or uncommitted is None else lso + uncommitted
 
 
 def _steps(
-    reading: SeriesReading, curve: Curve, value: Callable[[SeriesStep], int | None], *, yaxis: str = "y"
+    reading: SeriesReading, curve: Curve, value: Callable[[SeriesBucket], int | None], *, yaxis: str = "y"
 ) -> go.Scatter:
     return curve_trace(curve, step_line(reading, value), yaxis=yaxis)
 

@@ -18,8 +18,8 @@ from dashboard.web.charts import series_figures
 from dashboard.web.charts.figures import Figure
 from dashboard.web.per_request import now_ms
 from fenceline.formatting import format_duration
-from fenceline.series.points import GROUP, PARTITION, Extent, SeriesKind
-from fenceline.series.reading import HoleReason, SeriesReading, SeriesStep
+from fenceline.series.points import GROUP, PARTITION, Extent, SeriesBucket, SeriesKind
+from fenceline.series.reading import HoleReason, SeriesReading
 
 #: Maximum rows of a chart's table, and maximum named holes.
 _ROWS, _HOLES = 60, 5
@@ -31,7 +31,7 @@ _BEGINS = (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
 class _Look:
     figure: Callable[[SeriesReading], Figure]
     headings: Sequence[str]
-    cells: Callable[[SeriesStep], Sequence[str]]
+    cells: Callable[[SeriesBucket], Sequence[str]]
     words: Callable[[SeriesReading], str]
 
 
@@ -60,7 +60,7 @@ def _view(cluster_id: int, subject: SubjectReading) -> Mapping[str, Any]:
     }
 
 
-def _partition_cells(step: SeriesStep) -> Sequence[str]:
+def _partition_cells(step: SeriesBucket) -> Sequence[str]:
     lso, uncommitted = step.extents
     known = lso.last is not None and uncommitted.last is not None
     high = f"{(lso.last or 0) + (uncommitted.last or 0):,}" if known else "—"
@@ -72,7 +72,7 @@ def _partition_words(reading: SeriesReading) -> str:
     return f"LSO, high watermark and uncommitted backlog, which is at most {max(highs):,} offsets."
 
 
-def _group_cells(step: SeriesStep) -> Sequence[str]:
+def _group_cells(step: SeriesBucket) -> Sequence[str]:
     lag_lso, lag_hw, lag_ms, blocked = step.extents
     behind = "—" if lag_ms.high is None else format_duration(lag_ms.high)
     return (
