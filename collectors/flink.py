@@ -59,8 +59,6 @@ class ObservedFlinkJobs(NamedTuple):
 
 
 class _FlinkRootFolder(SearchedRoot):
-    """One root with its jobs."""
-
     deepest = 3
 
     def __init__(self, root: Root) -> None:

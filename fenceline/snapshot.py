@@ -103,8 +103,6 @@ class PinnedPartition:
 
 
 class Blocker(NamedTuple):
-    """A transaction that blocks a group."""
-
     producer_id: int | None
     transactional_id: str
     #: Whether it contains the group's own commit (UNSTABLE_OFFSET_COMMIT), instead of blocking the LSO.
@@ -200,8 +198,6 @@ class Repeated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationFigures:
-    """An application's recent figures."""
-
     application: str
     #: Counts by kind within `limits.abort_window_s`.
     window: Mapping[TransitionKind, int] = field(default_factory=dict)
@@ -258,8 +254,6 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The input of the rules in one tick."""
-
     cluster: str = ""
     collectors: tuple[CollectorStatus, ...] = ()
     #: The open gaps.

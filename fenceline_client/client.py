@@ -103,7 +103,6 @@ class FencelineClient:
         return [cluster] if cluster else [row.cluster for row in self.clusters().items]
 
     def collectors(self) -> ListAnswer[shapes.ListedCollector]:
-        """Return the collectors of all clusters."""
         return self._list(shapes.ListedCollector, "collectors", None, {})
 
     def incidents(self, most: int, **criteria: str) -> ListAnswer[shapes.ListedIncident]:

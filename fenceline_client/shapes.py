@@ -60,8 +60,6 @@ class FullIncident(ListedIncident):
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A partition of a topic."""
-
     topic: str
     partition: int
 
@@ -178,8 +176,6 @@ class FullQuery(ListedQuery):
 
 @dataclass(frozen=True, slots=True)
 class OpenInPartition:
-    """A transaction that is open in a partition."""
-
     transactional_id: str
     producer_id: int
 

@@ -180,7 +180,6 @@ def await_end(spark: SparkSession, queries: Sequence[StreamingQuery], stop: thre
 def start_all(
     spark: SparkSession, bootstrap: str, folder: Path, outputs: Path | None, stop: threading.Event
 ) -> Sequence[StreamingQuery]:
-    """Start the queries, and with outputs the jobs."""
     queries = [start_enriching(read_orders(spark, bootstrap, NAME), bootstrap, folder)]
     if outputs is not None:
         queries.append(start_counting(read_orders(spark, bootstrap, COUNTS), bootstrap, folder))

@@ -108,7 +108,6 @@ class Broker:
 
     @property
     def sasl_bootstrap(self) -> str:
-        """`host:port` of the SASL listener."""
         return f"{HOST}:{self.sasl_port}"
 
     @property

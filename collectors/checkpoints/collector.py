@@ -38,8 +38,6 @@ _NO_PLACES = frozenset(
 
 
 class SkippedFolders(NamedTuple):
-    """Folders of one name that were not searched."""
-
     #: The name; for partitions of tables `day=…`.
     name: str
     number: int

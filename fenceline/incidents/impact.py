@@ -108,7 +108,6 @@ def impact_of(cause: FindingKey, findings: Collection[OpenFinding], figures: Imp
 def incident_severity(
     findings: Collection[OpenFinding], impact: IncidentImpact, *, limits: Limits
 ) -> Severity:
-    """Return the severity of an incident from its findings and their sum."""
     readers = {finding.subject for finding in findings if finding.rule in _BLOCKED_READERS}
     worst = worst_severity(Severity(finding.severity) for finding in findings)
     return of_incident(worst, len(readers), impact.backlog, limits=limits)

@@ -100,12 +100,10 @@ def pack_offsets(offsets: Iterable[AddedOffset]) -> str:
 
 
 def unpack_offsets(packed: str) -> tuple[AddedOffset, ...]:
-    """Return the offsets that `pack_offsets` wrote."""
     return tuple(AddedOffset(*row) for row in json.loads(packed))
 
 
 def named_log_partitions(record: TransactionRecord) -> Sequence[int]:
-    """Return the partitions of `__consumer_offsets` that the record of a transaction names."""
     return [number for topic, numbers in record.partitions or () if topic == TOPIC for number in numbers]
 
 

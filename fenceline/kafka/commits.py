@@ -167,7 +167,6 @@ def pack_commits(commits: Iterable[Commit]) -> str:
 
 
 def unpack_commits(text: str) -> tuple[Commit, ...]:
-    """Unpack the commits of `pack_commits`."""
     return tuple([Commit(*row) for row in json.loads(text)]) if text else ()
 
 
@@ -208,7 +207,6 @@ def pack_members(members: Mapping[str, MemberSeen]) -> str:
 
 
 def unpack_members(text: str) -> Mapping[str, MemberSeen]:
-    """Unpack the members of `pack_members`."""
     return {
         name: MemberSeen(client_id, host, tuple(topics[0]) if topics else None)
         for name, (client_id, host, *topics) in (json.loads(text) if text else {}).items()

@@ -45,7 +45,6 @@ def pack_ends(ends: Sequence[EndOffset]) -> str:
 
 
 def unpack_ends(text: str) -> tuple[EndOffset, ...]:
-    """Unpack the ends of `pack_ends`."""
     return tuple(EndOffset(*row) for row in json.loads(text or "[]"))
 
 

@@ -12,8 +12,6 @@ from fenceline.decode.record_batches import RecordBatch
 
 
 class RecordFate(StrEnum):
-    """The fate of the record at an offset."""
-
     COMMITTED = "committed"
     ABORTED = "aborted"
     #: Its transaction has no marker yet.
@@ -108,7 +106,6 @@ _READABLE = (RecordFate.COMMITTED, RecordFate.ABORTED, RecordFate.OPEN, RecordFa
 
 
 def fate_of(look: OffsetLook) -> RecordFate:
-    """Return the fate of the record at the offset of `look`."""
     if look.offset < look.log_start:
         return RecordFate.DELETED
     if look.offset >= look.high_watermark:

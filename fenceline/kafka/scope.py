@@ -51,7 +51,6 @@ class Scope:
 
     @property
     def patterns(self) -> Mapping[Resource, Sequence[str]]:
-        """Return the patterns by the kind of resource."""
         return {
             Resource.TOPIC: self.topics,
             Resource.GROUP: self.groups,

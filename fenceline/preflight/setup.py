@@ -64,8 +64,6 @@ class QuerySetup(NamedTuple):
 
 
 class JobSetup(NamedTuple):
-    """A job of Flink."""
-
     name: str
     prefixes: Sequence[str] = ()
     #: The longest time between two of its last checkpoints, and the timeout of its transactions.

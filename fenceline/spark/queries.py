@@ -23,8 +23,6 @@ _MOST_CLAUSES = 3
 
 
 class Absence(NamedTuple):
-    """A missing partition."""
-
     #: When our polls first missed it; None if they never found it there.
     deleted_ms: int | None
     #: The last offsets of its log; None if unknown.

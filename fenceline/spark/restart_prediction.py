@@ -54,8 +54,6 @@ class RestartVerdict(StrEnum):
 
 
 class Restart(NamedTuple):
-    """The effect of a restart."""
-
     verdict: RestartVerdict
     #: Its first batch; None if it fails before any.
     first_batch: int | None

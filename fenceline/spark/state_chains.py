@@ -107,7 +107,6 @@ def pack_chains(chains: Iterable[StateChain]) -> str:
 
 
 def unpack_chains(packed: str) -> tuple[StateChain, ...]:
-    """Unpack the chains of `pack_chains`."""
     chains = [StateChain(*row) for row in json.loads(packed)]
     return tuple(chain._replace(missing=tuple(chain.missing)) for chain in chains)
 

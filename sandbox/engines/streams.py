@@ -55,7 +55,6 @@ class StreamsInstance:
         return str(self._streams.state())
 
     def wait_running(self) -> None:
-        """Wait until it has its tasks."""
         wait_until(lambda: self.state == "RUNNING", "the instance runs", 120)
 
     @property

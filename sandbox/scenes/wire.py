@@ -81,7 +81,6 @@ class CoordinatorConnection:
         self._connection.__exit__(*error)
 
     def send_request(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
-        """Send any request; return its answer of the same version."""
         return self._connection.send_request(request, answer, version)
 
     def init_producer_id(self, identity: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:

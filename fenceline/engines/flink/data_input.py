@@ -74,7 +74,6 @@ class DataInput:
             raise MalformedState("text", f"no text in {len(raw):,} bytes before byte {self._at:,}") from None
 
     def read_longs(self, count: int) -> tuple[int, ...]:
-        """Read `count` longs."""
         return struct.unpack(f">{max(count, 0)}q", self.take(count * _LONG.size))
 
     def take(self, size: int) -> bytes:
