@@ -296,11 +296,8 @@ def _same(ours: KnownTransaction | None, answer: Described | Listed) -> bool:
         return True
     record = record_of(answer, 0)
     count = sum(len(numbers) for _, numbers in record.partitions or ())
-    return (ours.producer_epoch, ours.started_ms, ours.partition_count) == (
-        record.producer_epoch,
-        record.started_ms,
-        count,
-    )
+    described = record.producer_epoch, record.started_ms, count
+    return (ours.producer_epoch, ours.started_ms, ours.partition_count) == described
 
 
 def record_of(described: Described, now_ms: int) -> TransactionRecord:

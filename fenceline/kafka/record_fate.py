@@ -60,14 +60,8 @@ class OffsetLook:
         batch = self.batch
         if batch is None or not batch.transactional or batch.marker:
             return None
-        return next(
-            (
-                other
-                for other in self.batches
-                if other.marker and other.producer_id == batch.producer_id and other.first > self.offset
-            ),
-            None,
-        )
+        ends = (other for other in self.batches if other.marker and other.producer_id == batch.producer_id)
+        return next((end for end in ends if end.first > self.offset), None)
 
     @property
     def batch_before(self) -> RecordBatch | None:
@@ -75,15 +69,9 @@ class OffsetLook:
         batch = self.batch
         if batch is None or batch.base_sequence < 0:
             return None
-        whose = batch.producer_id, batch.producer_epoch
-        return next(
-            (
-                other
-                for other in reversed(self.before)
-                if (other.producer_id, other.producer_epoch) == whose and other.base_sequence >= 0
-            ),
-            None,
-        )
+        own = (other for other in reversed(self.before) if other.producer_id == batch.producer_id)
+        same = (other for other in own if other.producer_epoch == batch.producer_epoch)
+        return next((other for other in same if other.base_sequence >= 0), None)
 
     @property
     def newer_epoch(self) -> RecordBatch | None:
@@ -91,14 +79,8 @@ class OffsetLook:
         batch = self.batch
         if batch is None or batch.producer_id < 0:
             return None
-        return next(
-            (
-                other
-                for other in reversed(self.before)
-                if other.producer_id == batch.producer_id and other.producer_epoch > batch.producer_epoch
-            ),
-            None,
-        )
+        own = (other for other in reversed(self.before) if other.producer_id == batch.producer_id)
+        return next((other for other in own if other.producer_epoch > batch.producer_epoch), None)
 
 
 #: Fates of offsets with a record that a consumer can read.

@@ -70,6 +70,7 @@ class TransitionStep(NamedTuple):
 
 
 _NOTHING = TransitionStep()
+_Verdict = tuple[TransitionKind, Confidence, TransitionReason]
 
 
 class _At(NamedTuple):
@@ -143,18 +144,13 @@ def _ongoing(
 def _prepare_commit(
     last: TransactionRecord, newest: Transition | None, record: TransactionRecord, at: _At
 ) -> TransitionStep:
-    raised = _raised(last, record)
-    if last.state is TransactionState.ONGOING and raised == 0:
-        return TransitionStep(
-            _make(TransitionKind.COMMIT, _CERTAIN, TransitionReason.SAME_EPOCH, record, last, at)
-        )
-    if last.state is TransactionState.ONGOING and raised == 1 and record.client_version == 2:
-        return TransitionStep(
-            _make(TransitionKind.COMMIT, _CERTAIN, TransitionReason.ROUTINE_BUMP, record, last, at)
-        )
-    return TransitionStep(
-        _make(TransitionKind.COMMIT, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP, record, last, at)
-    )
+    raised = _raised(last, record) if last.state is TransactionState.ONGOING else None
+    confidence, reason = _AMBIGUOUS, TransitionReason.NO_SUCH_STEP
+    if raised == 0:
+        confidence, reason = _CERTAIN, TransitionReason.SAME_EPOCH
+    elif raised == 1 and record.client_version == 2:
+        confidence, reason = _CERTAIN, TransitionReason.ROUTINE_BUMP
+    return TransitionStep(_make(TransitionKind.COMMIT, confidence, reason, record, last, at))
 
 
 def _prepare_abort(
@@ -170,9 +166,7 @@ def _prepare_abort(
     return TransitionStep(_make(*_abort(last, record), record, last, at))
 
 
-def _abort(
-    last: TransactionRecord, record: TransactionRecord
-) -> tuple[TransitionKind, Confidence, TransitionReason]:
+def _abort(last: TransactionRecord, record: TransactionRecord) -> _Verdict:
     """Judge the abort of an open transaction by its two records alone."""
     raised = _raised(last, record)
     if raised == 0:
@@ -278,9 +272,7 @@ def _after_abort(
     return _revise(gapped, TransitionKind.ABORT, _AMBIGUOUS, TransitionReason.CAME_BACK), False
 
 
-def _taken_over(
-    last: TransactionRecord, record: TransactionRecord
-) -> tuple[TransitionKind, Confidence, TransitionReason]:
+def _taken_over(last: TransactionRecord, record: TransactionRecord) -> _Verdict:
     """Judge by the timeout whether a producer initialised the id, or an Admin that fences.
 
     Never certain: an Admin may be given another timeout, or have ended the transaction by a first request
@@ -294,9 +286,7 @@ def _taken_over(
     return TransitionKind.ADMIN_FENCE, _AMBIGUOUS, TransitionReason.ADMIN_TIMEOUT
 
 
-def _perhaps_taken_over(
-    last: TransactionRecord, record: TransactionRecord
-) -> tuple[TransitionKind, Confidence, TransitionReason]:
+def _perhaps_taken_over(last: TransactionRecord, record: TransactionRecord) -> _Verdict:
     """Judge an initialisation that came as soon after an abort as the retry of a takeover.
 
     Under version 2 it may as well have followed the client's own abort: some frameworks initialise their
@@ -307,9 +297,7 @@ def _perhaps_taken_over(
     return TransitionKind.TAKEOVER, _AMBIGUOUS, TransitionReason.CAME_BACK_SOON
 
 
-def _initialised(
-    last: TransactionRecord, newest: Transition | None, record: TransactionRecord
-) -> tuple[TransitionKind, Confidence, TransitionReason]:
+def _initialised(last: TransactionRecord, newest: Transition | None, record: TransactionRecord) -> _Verdict:
     """Judge an initialisation of an id that had nothing open, under the same producer id."""
     raised = record.producer_epoch - last.producer_epoch
     if raised == 0 or record.names_own_epoch(last):

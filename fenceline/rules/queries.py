@@ -86,15 +86,14 @@ def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
     """Yield queries that ended with an exception and were not restarted."""
     for query in snapshot.queries:
         if query.state is QueryState.FAILED and not query.is_abandoned(now_ms):
-            reason = next(
-                (line for line in query.exception.splitlines() if line.strip()), "it gave no reason"
-            )
+            lines = filter(None, map(str.strip, query.exception.splitlines()))
+            reason = next(lines, "it gave no reason")
             yield claim(
                 query.subject,
                 Severity.CRITICAL,
                 query.ended_ms,
                 summary=f"{query.name} has failed",
-                evidence=reason.strip()[:_LONGEST_EXCEPTION],
+                evidence=reason[:_LONGEST_EXCEPTION],
                 next_step=(
                     "Mend the cause, then start it again"
                     + (f": a restart {query.restart}." if query.restart else ".")
