@@ -125,7 +125,8 @@ class Broker:
         self._jars = fetch_jars(f"kafka-{self.version}", self.progress)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._config.write_text(self._server_properties())
+            lines = (f"{key}={value}\n" for key, value in self._settings().items())
+            self._config.write_text("".join(lines))
         except OSError as error:
             raise SandboxError(
                 f"cannot write to {self.folder}: {error.strerror}: free or repair it"
@@ -169,9 +170,8 @@ class Broker:
         until = time.monotonic() + deadline_s
         while self.node_id not in live_brokers(self.bootstrap):
             if self.process and self.process.poll() is not None:
-                raise SandboxError(
-                    f"Kafka stopped while starting: {explain_log(self._log_tail())} (see {self.log_file})"
-                )
+                reason = explain_log(self.log_file.read_bytes()[-LOG_TAIL:].decode(errors="replace"))
+                raise SandboxError(f"Kafka stopped while starting: {reason} (see {self.log_file})")
             if time.monotonic() > until:
                 raise SandboxError(
                     f"Kafka did not answer on {self.bootstrap} in {deadline_s:.0f} s: see {self.log_file}"
@@ -227,9 +227,6 @@ class Broker:
         except OSError:
             raise SandboxError(f"another broker runs on {self.folder}: stop it first") from None
 
-    def _log_tail(self) -> str:
-        return self.log_file.read_bytes()[-LOG_TAIL:].decode(errors="replace")
-
     def _class_archive(self, java: Java) -> list[str]:
         name = f"kafka-{self.version}"
         return prepared.archive_options(name, cache_folder(), java, self._jars, self._train, self.progress)
@@ -266,9 +263,6 @@ class Broker:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SandboxError(f"cannot format {self._data}: {explain_log(done.stderr + done.stdout)}")
-
-    def _server_properties(self) -> str:
-        return "".join(f"{key}={value}\n" for key, value in self._settings().items())
 
     def _settings(self) -> dict[str, str]:
         listeners = {"PLAINTEXT": self.port, "CONTROLLER": self.controller_port}

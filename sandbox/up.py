@@ -158,10 +158,7 @@ class Stack:
             "FENCELINE_DEMO_RECEIVER_SECRET": self._receiver.signing_secret if self._receiver else "",
         }
         environment = {**self.environment, **self._receiver_environment(), **own}
-        return Part("prepare", self._manage("prepare"), environment, once=True)
-
-    def _manage(self, *arguments: str) -> list[str]:
-        return [self.python, str(ROOT / "manage.py"), *arguments]
+        return Part("prepare", [self.python, str(ROOT / "manage.py"), "prepare"], environment, once=True)
 
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
         clusters = self._cluster_count()

@@ -225,9 +225,8 @@ class Trials:
         if answer.error_code:
             return Unseen("clock", error_name(errors.for_code(answer.error_code)))
         quorum = answer.topics[0].partitions[0]
-        leader = next(
-            (voter for voter in quorum.current_voters if voter.replica_id == quorum.leader_id), None
-        )
+        leaders = (voter for voter in quorum.current_voters if voter.replica_id == quorum.leader_id)
+        leader = next(leaders, None)
         if leader is None or leader.last_caught_up_timestamp < 0:
             return Unseen("clock", "this release does not report it")
         return Clock(leader.last_caught_up_timestamp - (at + spent_ms / 2), spent_ms / 2)

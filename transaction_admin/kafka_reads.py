@@ -216,13 +216,9 @@ def _offset_requests(topics: Topics) -> Sequence[Any]:
 
 def _offsets(answer: Any) -> _Offsets:
     return {
-        (topic.name, partition.partition_index): (
-            partition.error_code,
-            partition.offset,
-            partition.leader_epoch,
-        )
+        (topic.name, row.partition_index): (row.error_code, row.offset, row.leader_epoch)
         for topic in answer.topics
-        for partition in topic.partitions
+        for row in topic.partitions
     }
 
 
@@ -257,11 +253,8 @@ def _producer(row: Any) -> ProducerState:
 
 def _log_dir_requests(topics: Topics) -> Sequence[Any]:
     topic_of = DescribeLogDirsRequest.DescribableLogDirTopic
-    return [
-        DescribeLogDirsRequest(
-            topics=[topic_of(topic=name, partitions=list(numbers)) for name, numbers in topics.items()]
-        )
-    ]
+    rows = [topic_of(topic=name, partitions=list(numbers)) for name, numbers in topics.items()]
+    return [DescribeLogDirsRequest(topics=rows)]
 
 
 def _read_log_sizes(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, int | PartitionError]]:
@@ -286,32 +279,19 @@ def _read_batches(
             data = bytes(partition.records or b"")
             batches = tuple(parse_batches(data))
             following = batches[-1].last + 1 if batches else starts[where]
-            aborted = tuple(
-                (each.producer_id, each.first_offset) for each in partition.aborted_transactions or ()
-            )
-            yield (
-                where,
-                Batches(
-                    batches, following, partition.high_watermark, data, partition.last_stable_offset, aborted
-                ),
-            )
+            ends = partition.high_watermark, data, partition.last_stable_offset
+            aborted = ((row.producer_id, row.first_offset) for row in partition.aborted_transactions or ())
+            yield where, Batches(batches, following, *ends, tuple(aborted))
 
 
 def _setting(answer: Any, name: str) -> str | None:
-    return next(
-        (
-            setting.value
-            for result in answer.results
-            for setting in result.configs or ()
-            if setting.name == name
-        ),
-        None,
-    )
+    settings = (setting for result in answer.results for setting in result.configs or ())
+    return next((setting.value for setting in settings if setting.name == name), None)
 
 
 def _settings_request(kind: int, resources: Collection[str], names: Collection[str]) -> Any:
     resource = DescribeConfigsRequest.DescribeConfigsResource
     asked = [
-        resource(resource_type=kind, resource_name=each, configuration_keys=list(names)) for each in resources
+        resource(resource_type=kind, resource_name=name, configuration_keys=list(names)) for name in resources
     ]
     return DescribeConfigsRequest(resources=asked)

@@ -79,7 +79,8 @@ class Replay:
         new = self._new_ranges(lists)
         if new:
             number = max(lists, default=0) + 1
-            if not self._files.create(f"{_LISTS}/{manifest_name(number)}", _list_text(new)):
+            text = json.dumps({"ranges": [range_._asdict() for range_ in new]}) + "\n"
+            if not self._files.create(f"{_LISTS}/{manifest_name(number)}", text):
                 raise AuditError(f"another replay of {self._store.folder} has begun: run one at a time.")
             lists = {**lists, number: new}
         waiting = self._unfinished(lists)
@@ -172,10 +173,6 @@ def _spans(ranges: Sequence[AuditedRange]) -> Sequence[RecordRange]:
         before = found.get(where, RecordRange(where, first, end))
         found[where] = RecordRange(where, min(first, before.from_offset), max(end, before.to_offset))
     return list(found.values())
-
-
-def _list_text(ranges: Sequence[AuditedRange]) -> str:
-    return json.dumps({"ranges": [range_._asdict() for range_ in ranges]}) + "\n"
 
 
 def _read_list(text: str) -> Sequence[AuditedRange]:

@@ -99,10 +99,9 @@ class History:
             return True
         held = f"micro-batches up to {known} of query {before.query}" if before else "no manifest"
         raise HistoryError(
-            f"{self.store.folder} holds {held}, and "
-            f"checkpoint {self.checkpoint} is at micro-batch {batch} of query {self._query}: one of them is "
-            "of another run. Name the checkpoint that belongs to this output, or give both a new folder: "
-            "the job then reads the topic from its start."
+            f"{self.store.folder} holds {held}, and checkpoint {self.checkpoint} is at micro-batch {batch} "
+            f"of query {self._query}: one of them is of another run. Name the checkpoint that belongs to "
+            "this output, or give both a new folder: the job then reads the topic from its start."
         )
 
     def _write(self, rows: DataFrame, batch: int, before: Manifest | None, *, snapshot: bool) -> str:
@@ -119,7 +118,7 @@ class History:
         return made
 
     def _save(self, rows: DataFrame, part: str) -> None:
-        rows.write.partitionBy("table", "day").parquet(self.store.part_path(part))
+        rows.write.partitionBy("table", "day").parquet(f"{self.store.parts}/{part_folder(part)}")
 
     def _extended(self, spark: SparkSession, before: Manifest | None, made: str, batch: int) -> Manifest:
         """Return the manifest with the figures of the new part."""

@@ -35,9 +35,6 @@ class ReportStore:
         self.folder = self._files.url
         self.parts = f"{self.folder}/parts"
 
-    def part_path(self, name: str) -> str:
-        return f"{self.parts}/{part_folder(name)}"
-
     def part_days(self, part: str) -> list[str]:
         """Return the days of a part's rows in ascending order; as text they sort like days."""
         folder = f"parts/{part_folder(part)}"

@@ -90,7 +90,8 @@ class ExactlyOnceKafkaSink:
         coordinator = self._opened(rows, batch_id)
         attempt = coordinator.begin(batch_id)
         if attempt is None:
-            _run_unwritten(rows)
+            # It is committed: state stores commit it, and sources count its rows, only if it runs.
+            rows.write.format("noop").mode("append").save()
             return
         written: Sequence[SinkTransaction] = ()
         try:
@@ -137,11 +138,6 @@ class ExactlyOnceKafkaSink:
             query_context.note_dropped_rows(rows, query.run_id, LedgerFolder(files))
             self._coordinator, self._run_id = coordinator, query.run_id
         return self._coordinator
-
-
-def _run_unwritten(rows: DataFrame) -> None:
-    """Run a committed batch without writing, so that state stores commit it and sources count its rows."""
-    rows.write.format("noop").mode("append").save()
 
 
 def _written(rows: DataFrame, plan: TaskPlan, *, digests: bool) -> Sequence[SinkTransaction]:

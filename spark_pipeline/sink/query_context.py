@@ -13,7 +13,6 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQueryManager
 
 from fenceline.decode.progress import decode_progress
-from fenceline.spark.records import BatchProgress
 from spark_pipeline.sink.errors import Refused, SinkError
 
 if TYPE_CHECKING:
@@ -117,7 +116,9 @@ class DroppedRowsListener(StreamingQueryListener):
         if str(event.progress.runId) != self._run_id:
             return
         progress = decode_progress(json.loads(event.progress.json), received_ms=0).progress
-        if progress is not None and _has_run(progress) and progress.dropped_rows is not None:
+        # Spark also reports progress while a query waits for data: then no batch was added.
+        has_run = progress is not None and "addBatch" in progress.durations
+        if progress is not None and has_run and progress.dropped_rows is not None:
             self._ledger.note_dropped(progress.batch_id, progress.dropped_rows)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -127,11 +128,6 @@ class DroppedRowsListener(StreamingQueryListener):
         """Remove this listener: the next run has its own."""
         if str(event.runId) == self._run_id:
             self._queries.removeListener(self)
-
-
-def _has_run(progress: BatchProgress) -> bool:
-    """Whether a batch ran: Spark also reports progress while a query waits for data."""
-    return "addBatch" in progress.durations
 
 
 def note_dropped_rows(rows: DataFrame, run_id: str, ledger: LedgerFolder) -> None:
