@@ -341,24 +341,19 @@ def live_brokers(bootstrap: str) -> frozenset[int]:
     return frozenset(topics.brokers) if topics.controller_id >= 0 else frozenset()
 
 
+#: Why a broker stops, in our words, by what its log says.
+STOP_CAUSES = {
+    "No space left on device": "the disk is full (No space left on device): free some space",
+    "Address already in use": "a port is taken (Address already in use): stop what listens there",
+    "Permission denied": "it may not write its folder (Permission denied)",
+    "Failed to acquire lock": "another broker runs on the same folder: stop it first",
+    "OutOfMemoryError": "it ran out of memory: give it more heap",
+}
+
+
 def explain_log(log: str) -> str:
     """Return the line of a Java log with the cause of a stop; known causes first, in our words."""
-    for sign, meaning in (
-        (
-            "No space left on device",
-            "the disk is full (No space left on device): free some space",
-        ),
-        (
-            "Address already in use",
-            "a port is taken (Address already in use): stop what listens there",
-        ),
-        ("Permission denied", "it may not write its folder (Permission denied)"),
-        (
-            "Failed to acquire lock",
-            "another broker runs on the same folder: stop it first",
-        ),
-        ("OutOfMemoryError", "it ran out of memory: give it more heap"),
-    ):
+    for sign, meaning in STOP_CAUSES.items():
         if sign in log:
             return meaning
     lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith(("\t", " "))]
