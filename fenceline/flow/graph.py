@@ -11,6 +11,8 @@ from fenceline.grouping import grouped
 
 
 class NodeKind(StrEnum):
+    """The kind of a node of the flow."""
+
     APPLICATION = "application"
     TOPIC = "topic"
     GROUP = "group"
@@ -47,6 +49,8 @@ _RANKS = {health: number for number, health in enumerate(FlowHealth)}
 
 
 class RateUnit(StrEnum):
+    """The unit of a rate."""
+
     TRANSACTIONS = "transactions"
     RECORDS = "records"
 

@@ -14,6 +14,8 @@ _MINUTE_MS = 60_000
 
 
 class EventSource(StrEnum):
+    """The source of an event."""
+
     TRANSITION = "transition"
     FINDING = "finding"
     INCIDENT = "incident"

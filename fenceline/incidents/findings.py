@@ -43,6 +43,8 @@ class OpenFinding(Protocol):
 
 
 class IncidentEventKind(StrEnum):
+    """An event in the history of an incident."""
+
     OPENED = "opened"
     REOPENED = "reopened"
     ESCALATED = "escalated"

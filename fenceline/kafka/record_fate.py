@@ -12,6 +12,8 @@ from fenceline.decode.record_batches import RecordBatch
 
 
 class RecordFate(StrEnum):
+    """The fate of the record at an offset."""
+
     COMMITTED = "committed"
     ABORTED = "aborted"
     #: Its transaction has no marker yet.

@@ -34,6 +34,8 @@ _BETWEEN = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
 
 
 class LinkState(StrEnum):
+    """The state of a link."""
+
     DONE = "done"
     WAITING = "waiting"
     BROKEN = "broken"

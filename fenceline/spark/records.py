@@ -166,6 +166,8 @@ class Decided(StrEnum):
 
 
 class DecisionOutcome(StrEnum):
+    """The outcome of a decision."""
+
     COMMITTED = "committed"
     ABORTED = "aborted"
     #: Some of a prepared batch's transactions ended before their commit, and a person accepted the loss.
