@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("empty_stores")
 
 #: Between two batches, and in one.
 HEALTHY = {RestartVerdict.CLEAN, RestartVerdict.REPLAY}
-POLLS = 125
+POLLS = 250
 
 
 @pytest.fixture
@@ -130,13 +129,11 @@ def test_only_a_folder_that_is_not_there_is_missing() -> None:
 
 @pytest.mark.parametrize("keep", [2, 20])
 def test_a_query_that_purges_constantly_is_healthy_at_every_poll(tmp_path: Path, keep: int) -> None:
-    watch, end = collector(str(tmp_path)), time.monotonic() + 30
-    verdicts: list[RestartVerdict] = []
+    watch = collector(str(tmp_path))
     with purging(tmp_path / "orders", keep):
-        while len(verdicts) < POLLS:
-            assert time.monotonic() < end, f"only {len(verdicts)} polls were faster than the query"
-            verdicts += polled_verdicts(watch)
+        verdicts = [verdict for _ in range(POLLS) for verdict in polled_verdicts(watch)]
     assert set(verdicts) <= HEALTHY
+    assert len(verdicts) >= POLLS / 2
 
 
 def polled_verdicts(watch: Any) -> list[RestartVerdict]:
