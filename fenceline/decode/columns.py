@@ -24,9 +24,7 @@ _VARINT_BYTES = 10
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 #: By a number of bytes, up to PADDING: the bits of these bytes in the words of a string.
-_KEPT = (
-    np.where(np.arange(PADDING) < np.arange(PADDING + 1)[:, None], 0xFF, 0).astype(np.uint8).view(np.uint64)
-)
+_KEPT = (np.tri(PADDING + 1, PADDING, -1, np.uint8) * np.uint8(0xFF)).view(np.uint64)
 
 
 def numbers_at(data: bytes, at: Ints, kind: str) -> npt.NDArray[Any]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from fenceline.decode.cursor import Cursor, Unreadable
 from fenceline.decode.text import escape_bytes
 from fenceline.facts import Undecoded
+from fenceline.tuples import new_tuple
 
 #: Record types that Kafka writes or wrote: 3 to 8 and 16 of consumer groups (KIP-848), 9 to 15 of share
 #: groups (KIP-932), 17 to 23 of Streams groups (KIP-1071). Only 5, 10 and 19 are read.
@@ -35,7 +36,6 @@ _SUBSCRIBES, _MOST_TOPICS = "consumer", 200
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 #: From here on an int16 is negative.
 _LONGEST_STRING = 2**15
-_new = tuple.__new__
 #: Maximum length of a topic's name.
 _LONGEST_TOPIC = 249
 #: The first millisecond of the year 9999, UTC.
@@ -223,7 +223,7 @@ def _commit(place: tuple[str, str, int], value: bytes | None) -> OffsetCommit | 
     if value is None:
         return OffsetTombstone(group, topic, partition)
     fields = _plain_fields(value) or _fields(Cursor(value, "value"))
-    return _new(OffsetCommit, (group, topic, partition, *fields))
+    return new_tuple(OffsetCommit, (group, topic, partition, *fields))
 
 
 #: Offset, leader epoch, metadata, instant, expiry, topic's id, version.

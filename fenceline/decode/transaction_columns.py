@@ -19,6 +19,7 @@ from fenceline.decode.columns import ByteStrings, Flags, Ints, combined, numbers
 from fenceline.decode.record_table import RecordTable
 from fenceline.decode.transaction_state import LATEST_MS, STATES, decode_section, tag_fields
 from fenceline.facts import TopicPartitions, TransactionRecord, Undecoded
+from fenceline.tuples import new_tuple
 
 #: Version, producer id, epoch, timeout and status; last update and start.
 _HEAD, _TIMES = 17, 16
@@ -28,8 +29,7 @@ _Partitions = Optional[tuple[TopicPartitions, ...]]
 #: The tags that Kafka writes (4, 2 with its value, 1 and 0), last first: their size and first bytes.
 _TAGS = ((4, ">u2", 0x0402), (4, ">u4", 0x02020002), (10, ">u2", 0x0108), (10, ">u2", 0x0008))
 _VERSION_TAG = 1
-#: Builds a record without calling its own `__new__`: takes a third of the time.
-_record = partial(tuple.__new__, TransactionRecord)
+_record = partial(new_tuple, TransactionRecord)
 
 
 class TransactionColumns(NamedTuple):
@@ -54,7 +54,7 @@ class TransactionColumns(NamedTuple):
         """Return the records in plain rows of their table, with these ids."""
         data, tags = table.columns.data, self.tags[rows]
         ends = table.columns.value_at[rows] + table.columns.value_length[rows]
-        sections = [data[at:end] for at, end in zip_equal((ends - tags).tolist(), ends.tolist())]
+        tag_sections = [data[at:end] for at, end in zip_equal((ends - tags).tolist(), ends.tolist())]
         numbers = (self.producer_id, self.epoch, self.timeout_ms, self.section, self.updated_ms)
         producer_id, epoch, timeout_ms, section, updated_ms = (column[rows].tolist() for column in numbers)
         first = zip_equal(
@@ -62,7 +62,7 @@ class TransactionColumns(NamedTuple):
             map(self.partitions.get, section), updated_ms,
             [None if at_ms == -1 else at_ms for at_ms in self.started_ms[rows].tolist()],
         )  # fmt: skip
-        return map(_record, map(add, first, map(tag_fields, sections)))
+        return map(_record, map(add, first, map(tag_fields, tag_sections)))
 
 
 def read_transactions(table: RecordTable) -> TransactionColumns:

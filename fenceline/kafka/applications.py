@@ -35,6 +35,7 @@ from typing import NamedTuple
 from fenceline.compat import StrEnum
 from fenceline.decode.text import escape_bytes
 from fenceline.owners import Owner, owner_of
+from fenceline.tuples import new_tuple
 
 #: Maximum length of an application's name, in characters.
 LONGEST = 200
@@ -91,8 +92,6 @@ _DECIMAL = re.compile(r"[0-9]")
 #: The rest of a cut escape: an odd backslash, or `\x` with less than two digits.
 _BROKEN_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x[0-9a-f]?)?\Z")
 _CONNECT, _LEADER = "connect-", "connect-cluster-"
-#: Builds a named tuple without calling its own `__new__`: takes a third of the time.
-_new = tuple.__new__
 
 
 #: Engines name applications themselves: the group of Streams and Connect, the prefix of our sink.
@@ -143,7 +142,7 @@ def application_by_shape(transactional_id: str) -> Application:
     match = last == "s" and _SINK.search(transactional_id, max(0, len(transactional_id) - _SINK_TAIL))
     if match:
         name = _name(transactional_id[: match.start()])
-        return _new(Application, (name, match[1], match[2], Shape.FENCELINE_SINK))
+        return new_tuple(Application, (name, match[1], match[2], Shape.FENCELINE_SINK))
     return _unnumbered(transactional_id)
 
 
@@ -163,22 +162,22 @@ def _numbered(head: str, number: str) -> Application:
     if len(head) > LONGEST:
         return _of_head(head)._replace(slot=number)
     name, member, _, kind = _of_known_head(head)
-    return _new(Application, (name, member, number, kind))
+    return new_tuple(Application, (name, member, number, kind))
 
 
 def _of_head(head: str) -> Application:
     """Return the parts common to all ids that start with `head` and end in a number."""
     process = head[-_UUID_LENGTH:]
     if process.count("-") == 4 and _UUID.match(process):
-        return _new(Application, (_name(head[:-_UUID_LENGTH]), process, "", Shape.STREAMS))
+        return new_tuple(Application, (_name(head[:-_UUID_LENGTH]), process, "", Shape.STREAMS))
     if head.startswith(_CONNECT):
-        return _new(Application, (_name(head), "", "", Shape.CONNECT))
+        return new_tuple(Application, (_name(head), "", "", Shape.CONNECT))
     shorter = head.rstrip(_DIGITS)
     if len(shorter) < len(head) and shorter[-1:] == "-":
-        return _new(Application, (_name(shorter), head[len(shorter) :], "", Shape.FLINK))
+        return new_tuple(Application, (_name(shorter), head[len(shorter) :], "", Shape.FLINK))
     operator = _FLINK_OPERATOR.search(head, max(0, len(head) - 33))
     if operator:
-        return _new(Application, (_name(head[: operator.start()]), operator[1], "", Shape.FLINK))
+        return new_tuple(Application, (_name(head[: operator.start()]), operator[1], "", Shape.FLINK))
     return _other(head, "", Shape.NUMBERED)
 
 
@@ -190,16 +189,18 @@ def _underscored(head: str, number: str) -> Application:
     """Split `head_number`: `application.id-subtopology_partition`, or a number after another separator."""
     shorter = head.rstrip(_DIGITS)
     if len(shorter) < len(head) and shorter[-1:] == "-":
-        return _new(Application, (_name(shorter), head[len(shorter) :], number, Shape.STREAMS))
+        return new_tuple(Application, (_name(shorter), head[len(shorter) :], number, Shape.STREAMS))
     return _other(head, number, Shape.NUMBERED)
 
 
 def _unnumbered(name: str) -> Application:
     """Return the parts of an id that does not end in a number."""
     if name.startswith(_LEADER):
-        return _new(Application, (_name(name), "leader", "", Shape.CONNECT))
+        return new_tuple(Application, (_name(name), "leader", "", Shape.CONNECT))
     if name.endswith("-lease") and (match := _SINK_LEASE.search(name, max(0, len(name) - _SINK_TAIL))):
-        return _new(Application, (_name(name[: match.start()]), match[1], match[2], Shape.FENCELINE_SINK))
+        return new_tuple(
+            Application, (_name(name[: match.start()]), match[1], match[2], Shape.FENCELINE_SINK)
+        )
     return _other(name, "", Shape.PLAIN)
 
 
@@ -207,9 +208,9 @@ def _other(name: str, number: str, kind: Shape) -> Application:
     """Return the parts of an id without a framework's shape: of `kind`, or RANDOM if it has a random word."""
     left, words = _apart(name)
     if words:
-        return _new(Application, (_fitting(left), words, number, Shape.RANDOM))
+        return new_tuple(Application, (_fitting(left), words, number, Shape.RANDOM))
     whole = name if kind is Shape.PLAIN else left
-    return _new(Application, (_fitting(whole), "", number, kind))
+    return new_tuple(Application, (_fitting(whole), "", number, kind))
 
 
 def _name(text: str) -> str:

@@ -24,6 +24,7 @@ from fenceline.decode.consumer_offsets import (
 )
 from fenceline.facts import RawRecord, Records, Undecoded
 from fenceline.kafka.groups import Commit
+from fenceline.tuples import new_tuple
 
 TOPIC = "__consumer_offsets"
 #: Commits kept per key, including the newest.
@@ -34,7 +35,6 @@ _APART_MS = 1_000
 #: over more time they would suggest that the group commits less often than it does.
 _LOOKED_AT = MOST_COMMITS + 4
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
-_new = tuple.__new__
 
 
 class CommitKey(NamedTuple):
@@ -116,8 +116,8 @@ def _read_commits(batch: CommitBatch, partition: int, key: bytes, raws: Sequence
         if isinstance(decoded, OffsetCommit):
             commits = _last_commits(raws[max(0, number + 1 - _LOOKED_AT) : number + 1])
             values = (decoded.offset, decoded.leader_epoch, decoded.metadata, decoded.commit_ms, commits)
-            kept = _new(KeptCommits, (*values, partition, raw.offset))
-            where = _new(CommitKey, (decoded.group, decoded.topic, decoded.partition))
+            kept = new_tuple(KeptCommits, (*values, partition, raw.offset))
+            where = new_tuple(CommitKey, (decoded.group, decoded.topic, decoded.partition))
             if any(value is None for value, _, _ in raws[:number]):
                 batch.begun_anew.add(where)
             return _take(batch, where, kept)
@@ -143,7 +143,7 @@ def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
     rows = peek_commits(known)
     if rows is None:
         rows = [row for value in known for row in peek_commits([value]) or ()]
-    return thin_commits([_new(Commit, row) for row in rows])
+    return thin_commits([new_tuple(Commit, row) for row in rows])
 
 
 def thin_commits(commits: Iterable[Commit]) -> tuple[Commit, ...]:

@@ -23,6 +23,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
+from fenceline.tuples import new_tuple
 
 #: From this epoch on the coordinator gives a new producer id instead of the next epoch
 #: (`TransactionMetadata.isEpochExhausted`: Short.MaxValue - 1).
@@ -48,8 +49,6 @@ _FENCE_LIKE = frozenset(
     {TransitionReason.ADMIN_TIMEOUT, TransitionReason.ADMIN_TIMEOUT_SOON, TransitionReason.DEFAULT_TIMEOUT}
 )
 _IDLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-#: Builds a named tuple without calling its own `__new__`: takes a third of the time.
-_new = tuple.__new__
 
 
 class IdHistory(NamedTuple):
@@ -92,7 +91,7 @@ def derive_transition(
     unknown id its true first record. Never raises; a step outside Kafka's state machine (`TransactionState`)
     is ambiguous.
     """
-    at = _new(_At, (partition, offset))
+    at = new_tuple(_At, (partition, offset))
     if isinstance(record, Tombstone):
         return _expired(life, record, at)
     if life.record is None:
@@ -372,7 +371,7 @@ def _make(
     open_ms = _open_ms(record) if record.state in _PREPARED else None
     epochs = record.producer_epoch, last.producer_epoch if last else None
     first = kind, confidence, reason, record.updated_ms, record.producer_id, *epochs, record.timeout_ms
-    return _new(Transition, (*first, open_ms, None, None, *at))
+    return new_tuple(Transition, (*first, open_ms, None, None, *at))
 
 
 _PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
