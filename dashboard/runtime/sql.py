@@ -200,9 +200,10 @@ class Upsert:
     def _write_at_once(self, cursor: CursorWrapper, rows: Sequence[Row], shared: Row) -> None:
         """Write many rows with each statement. Other threads of Python go on while one runs."""
         # SQLite's own placeholders: Django would rewrite thousands of the other kind.
-        places = [*(f"?{number}" for number in range(1, len(shared) + 1)), *["?"] * len(self.columns)]
+        own = ["?"] * (len(self.columns) - len(shared))
+        places = [*(f"?{number}" for number in range(1, len(shared) + 1)), *own]
         for portion in _of_few_sizes(rows):
-            statement = self._insert(_values(places[: len(self.columns)], len(portion)))
+            statement = self._insert(_values(places, len(portion)))
             with connection.wrap_database_errors:
                 cursor.connection.execute(statement, [*shared, *chain.from_iterable(portion)])
 

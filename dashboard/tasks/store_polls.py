@@ -1,13 +1,14 @@
 """Poll checkpoints of Spark and Flink, engines' REST APIs and the audit job's results, as Celery tasks."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
 
 from django.conf import settings
 
-from collectors.checkpoints.collector import CheckpointsCollector
+from collectors.checkpoints.collector import CheckpointsCollector, ObservedCheckpoints
 from collectors.engines import EnginesCollector
-from collectors.flink import FlinkCollector
+from collectors.flink import FlinkCollector, ObservedFlinkJobs
 from dashboard.config import CheckpointRoot, EngineEndpoint
 from dashboard.engines import flink_store
 from dashboard.engines import store as engine_store
@@ -16,6 +17,8 @@ from dashboard.history.audits import read_audits
 from dashboard.runtime import leases, loop
 from dashboard.streaming import checkpoint_store
 from dashboard.tasks.slice import ANSWER_S, RETRY_S, PerCluster, Polled, entries_of, report_failure
+
+Observed = TypeVar("Observed", ObservedCheckpoints, ObservedFlinkJobs)
 
 #: Seconds from poll to poll of audits, short enough that pages do not show the collector as late.
 AUDITS_EVERY_S = 8.0
@@ -36,12 +39,7 @@ def poll_checkpoints(lease: leases.Lease) -> loop.Turns:
                 _checkpoint_roots(lease.cluster), checkpoint_store.known_folders(lease)
             )
             checkpoint_collectors[lease.cluster] = collector
-        yield collector.wait_s()
-        polled = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
-        if polled.blind:
-            report_failure(lease, polled.blind)
-            yield RETRY_S
-            continue
+        polled = yield from _poll_roots(lease, collector.wait_s, collector.poll)
         checkpoint_store.save_checkpoints(
             lease,
             polled.observations,
@@ -57,12 +55,7 @@ def poll_flink(lease: leases.Lease) -> loop.Turns:
     """Poll checkpoints of Flink jobs, in turns."""
     collector = flink_collectors[lease.cluster]
     while True:
-        yield collector.wait_s()
-        polled = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
-        if polled.blind:
-            report_failure(lease, polled.blind)
-            yield RETRY_S
-            continue
+        polled = yield from _poll_roots(lease, collector.wait_s, collector.poll)
         flink_store.save_jobs(
             lease, polled.observations, polled.searched, gaps=polled.gaps, now_ms=loop.now_ms()
         )
@@ -88,6 +81,19 @@ def poll_audits(lease: leases.Lease) -> loop.Turns:
         else:
             audit_store.save_audits(lease, polled, now_ms=loop.now_ms())
         yield max(0.0, AUDITS_EVERY_S - (time.monotonic() - began))
+
+
+def _poll_roots(
+    lease: leases.Lease, wait_s: Callable[[], float], poll: Callable[..., Observed]
+) -> Generator[float, None, Observed]:
+    """Poll folders of checkpoints, in turns, until a root can be read; save why none can."""
+    while True:
+        yield wait_s()
+        polled = poll(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
+        if not polled.blind:
+            return polled
+        report_failure(lease, polled.blind)
+        yield RETRY_S
 
 
 def _checkpoint_roots(cluster: str) -> Sequence[CheckpointRoot]:

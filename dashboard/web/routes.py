@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from django.http import HttpResponse
 
+from fenceline.formatting import upper_first
+
 #: The part of an address with the cluster, below a list.
 _CLUSTER = "<str:cluster>"
 
@@ -58,7 +60,7 @@ class PageRoute:
     @property
     def title(self) -> str:
         """Return its title outside of the navigation."""
-        return self.plural[:1].upper() + self.plural[1:]
+        return upper_first(self.plural)
 
     @property
     def parent_paths(self) -> Sequence[str]:

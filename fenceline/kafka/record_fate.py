@@ -4,7 +4,7 @@ Kafka's consumers decide by the same facts: the last stable offset, the aborted 
 answer, and markers (`LogSegment.collectAbortedTxns`, `CompletedFetch`). docs/design/kafka.md §1.3.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fenceline.compat import SLOTS, StrEnum
@@ -71,7 +71,7 @@ class OffsetLook:
         batch = self.batch
         if batch is None or batch.base_sequence < 0:
             return None
-        own = (other for other in reversed(self.before) if other.producer_id == batch.producer_id)
+        own = self._earlier_of(batch.producer_id)
         same = (other for other in own if other.producer_epoch == batch.producer_epoch)
         return next((other for other in same if other.base_sequence >= 0), None)
 
@@ -81,8 +81,11 @@ class OffsetLook:
         batch = self.batch
         if batch is None or batch.producer_id < 0:
             return None
-        own = (other for other in reversed(self.before) if other.producer_id == batch.producer_id)
+        own = self._earlier_of(batch.producer_id)
         return next((other for other in own if other.producer_epoch > batch.producer_epoch), None)
+
+    def _earlier_of(self, producer_id: int) -> Iterator[RecordBatch]:
+        return (other for other in reversed(self.before) if other.producer_id == producer_id)
 
 
 #: Fates of offsets with a record that a consumer can read.

@@ -8,7 +8,7 @@ from dashboard.labels.status import STATUS_LABELS
 from dashboard.models import Group, GroupOffset, PartitionRecord, PinRecord, Query
 from dashboard.partitions.queries import unstable_offsets
 from dashboard.streaming.lag import PartitionLag, QueryLag
-from fenceline.formatting import count_noun, list_names
+from fenceline.formatting import count_noun, list_names, upper_first
 from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import GroupStatus, Waiting, note_of
 from fenceline.spark.batch_chain import ChainLink, first_broken_link
@@ -158,7 +158,7 @@ def _status(row: Group) -> Sentence:
     means = STATUS_LABELS[row.status].means
     if row.status == GroupStatus.UNKNOWN:
         means = "there is not enough data for a status"
-    return (f"{means[:1].upper()}{means[1:]}", *_group_behind(row))
+    return (upper_first(means), *_group_behind(row))
 
 
 _NAMED = 2

@@ -31,6 +31,7 @@ from dashboard.web.rendering import action_view, forbidden_page, page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.series.context import series_context, subject_history
 from fenceline.decode.typed import read_json
+from fenceline.formatting import upper_first
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, ProducerState, VerdictReason
@@ -244,7 +245,7 @@ def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Mapping[str, An
     why = verdict_reason(VerdictReason(pin.ground))
     return {
         "pin": pin,
-        "why": f"{why[:1].upper()}{why[1:]}.",
+        "why": f"{upper_first(why)}.",
         "next_step": NEXT_STEPS[pin.ground],
         "owner": owners.of_transaction(pin.transactional_id),
         "offers": action_buttons.of_pin(request, cluster, pin),
