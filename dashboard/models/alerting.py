@@ -62,6 +62,11 @@ class Alert(OfCluster):
     def __str__(self) -> str:
         return f"{self.rule} {self.subject}"
 
+    @property
+    def ended_unfired(self) -> bool:
+        """Whether it was pending only: its finding ended before the rule let it fire."""
+        return self.state == self.State.RESOLVED and self.fired_ms is None
+
 
 class AlertChange(models.Model):
     """A change of an alert, for the notification of channels: the outbox.

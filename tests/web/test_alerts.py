@@ -66,7 +66,8 @@ def test_the_address_decides_what_is_shown(
 
 def test_an_alert_that_ended_before_it_fired_is_told_apart(page: Client, prod: Cluster) -> None:
     for name, fired_ms in ("short-1", None), ("fired-1", factories.now_ms() - 60_000):
-        factories.alert(prod, f"transaction:{name}", "resolved", fired_ms=fired_ms)
+        alert = factories.alert(prod, f"transaction:{name}", "resolved", fired_ms=fired_ms)
+        assert ("data-unfired" in page_html(page, f"/alerts/{alert.pk}")) is (fired_ms is None)
     lines = page_html(page, "/alerts").split('<li class="alert"')[1:]
     assert {("short-1" in line, "data-unfired" in line) for line in lines} == {(True, True), (False, False)}
 
