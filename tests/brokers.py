@@ -8,7 +8,7 @@ with the file: an idle broker takes a hundredth of a core, and there were twenty
 from collections.abc import Iterator, Mapping
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -99,6 +99,23 @@ def create_topics(bootstrap: str, *names: str, partitions: int = 3, replicas: in
         TopicPartition(name, number): OffsetSpec.latest() for name in names for number in range(partitions)
     }
     wait_for(lambda: not any(_failures(client, ends)), f"leaders of {names}")
+
+
+def topic_ends(bootstrap: str, topic: str) -> Mapping[int, tuple[int, int]]:
+    """Return LSO and high watermark by partition."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    numbers = client.list_topics(topic, timeout=30).topics[topic].partitions
+    wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+    committed = client.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
+    every = client.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    return {of.partition: (committed[of].result(30).offset, every[of].result(30).offset) for of in wanted}
+
+
+def wait_for_markers(bootstrap: str, topic: str) -> None:
+    """Wait until nothing in a topic is open: a coordinator answers who ends one before it writes markers."""
+    wait_for(
+        lambda: all(lso == end for lso, end in topic_ends(bootstrap, topic).values()), f"markers in {topic}"
+    )
 
 
 def configure_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:

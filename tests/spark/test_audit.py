@@ -22,7 +22,7 @@ from spark_pipeline.audits import AuditError
 from spark_pipeline.sink import ExactlyOnceKafkaSink
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import open_ledger
-from tests.brokers import configure_topic, create_topics
+from tests.brokers import configure_topic, create_topics, wait_for_markers
 from tests.spark.audits import Audited, delete_records, delete_topic, kinds
 from tests.spark.sink.queries import FakeQuery
 from tests.waiting import wait_for
@@ -88,6 +88,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes], transactional_id: s
     assert producer.flush(30) == 0
     if named:
         producer.commit_transaction(60)
+        wait_for_markers(bootstrap, topic)
 
 
 @pytest.fixture
@@ -226,6 +227,7 @@ def test_a_batch_that_is_not_committed_waits(spark: SparkSession, pipeline: Pipe
     assert (found.proved_through, kinds(found)) == (0, {ObstacleKind.UNREADABLE})
     assert [(each.batch_id, each.readable) for each in found.batches] == [(1, 0), (0, 6)]
     blocking.abort_transaction(60)
+    wait_for_markers(pipeline.bootstrap, pipeline.topic)
     found = pipeline.run(spark)
     assert (found.verdict, found.proved_through, found.readable) == (AuditVerdict.PROVED, 1, 12)
 

@@ -25,7 +25,7 @@ from fenceline.audit.manifest import (
 )
 from sandbox.kafka import Broker
 from spark_pipeline.audits import AuditError
-from tests.brokers import create_topics
+from tests.brokers import create_topics, wait_for_markers
 from tests.spark.audits import Audited, delete_records, delete_topic, kinds
 from tests.waiting import wait_for
 
@@ -57,6 +57,8 @@ class GroupPipeline(Audited):
                     on_delivery=lambda error, sent: places.append((sent.partition(), sent.offset())),
                 )  # fmt: skip
                 assert producer.flush(30) == 0
+        if more:
+            wait_for_markers(self.bootstrap, topic)
         return places
 
     def commit(self, offsets: Mapping[int, int]) -> None:
@@ -211,6 +213,7 @@ def test_nothing_is_proved_past_what_readers_do_not_get(spark: SparkSession, pip
         {ObstacleKind.UNREADABLE},
     )
     blocking.abort_transaction(60)
+    wait_for_markers(pipeline.bootstrap, pipeline.target)
     assert pipeline.audit(spark).verdict is AuditVerdict.PROVED
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
 from sandbox.scenes import late_marker, scenes
 from sandbox.stack import SANDBOX_OPEN_TOO_LONG_S, SANDBOX_STUCK_IN_PREPARE_S
+from tests.brokers import topic_ends
 from tests.deployment import Stack
 from tests.mcp_agent import Agent
 from tests.transaction_load import Load
@@ -133,20 +134,11 @@ def ends(bootstrap: str) -> dict[int, tuple[int, int]] | None:
     new.
     """
     try:
-        return _ends(bootstrap)
+        return topic_ends(bootstrap, "load")
     except KafkaException as error:
         if error.args[0].code() in PASSING:
             return None
         raise
-
-
-def _ends(bootstrap: str) -> dict[int, tuple[int, int]]:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = {TopicPartition("load", number): OffsetSpec.latest() for number in range(PARTITIONS)}
-    committed = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
-    every = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-    lsos = {where.partition: future.result(30).offset for where, future in committed.items()}
-    return {where.partition: (lsos[where.partition], f.result(30).offset) for where, f in every.items()}
 
 
 def our_ends(stack: Stack) -> dict[int, tuple[int, int]]:

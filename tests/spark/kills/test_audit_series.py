@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from fenceline.audit.manifest import DUPLICATES, LOSSES, AuditManifest, AuditVerdict
 from fenceline.decode.ledger import FOLDER
 from sandbox.kafka import Broker
+from tests.brokers import wait_for_markers
 from tests.seeds import SEED
 from tests.spark.conftest import ROOT
 from tests.spark.kills.killed_job import kill_job
@@ -67,6 +68,7 @@ def test_a_thousand_transactions_with_dropped_doubled_and_aborted_sends(
         if fault == "double":
             doubled += transact(producer, group.target, dice.sample(batch, 3)).values()
     group.commit(dict.fromkeys((0, 1), 2_500))
+    wait_for_markers(group.bootstrap, group.target)
     found = group.audit(spark)
     assert lost
     assert doubled
