@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from dashboard import models
 from dashboard.actions import offers
-from dashboard.actions import service as action_service
+from dashboard.actions import planning as action_service
 from dashboard.models import PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partition_queries
 from dashboard.runtime import loop

@@ -20,7 +20,7 @@ class DashboardConfig(AppConfig):
         """
         from dashboard.runtime import write_transactions  # noqa: F401
         from dashboard.system import (
-            audit_signals,  # noqa: F401
+            audit,  # noqa: F401
             live_sessions,  # noqa: F401
         )
         from dashboard.system.sign_in import limits  # noqa: F401

@@ -15,12 +15,9 @@ django.setup(set_prefix=False)
 # Imported after Django's setup, because they read models.
 from dashboard.api.ingest import may_post  # noqa: E402
 from dashboard.mcp.server import with_mcp  # noqa: E402
-from dashboard.web.server.base_path import under_base_path  # noqa: E402
 from dashboard.web.server.body_limits import BodyLimits, Lane  # noqa: E402
-from dashboard.web.server.live_socket import LiveConsumer  # noqa: E402
-from dashboard.web.server.origins import same_origin_only  # noqa: E402
-from dashboard.web.server.request_threads import RequestThreads  # noqa: E402
-from dashboard.web.server.warm_up import warm_up  # noqa: E402
+from dashboard.web.server.live_socket import LiveConsumer, same_origin_only  # noqa: E402
+from dashboard.web.server.serving import RequestThreads, under_base_path, warm_up  # noqa: E402
 
 http = BodyLimits(
     with_mcp(RequestThreads()),

@@ -9,9 +9,8 @@ from pathlib import Path
 import dj_database_url
 
 from dashboard import config
+from dashboard.runtime.environment import SecretError, sandbox_environment, with_secrets
 from dashboard.runtime.logs import FORMATS
-from dashboard.runtime.sandbox_env import sandbox_environment
-from dashboard.runtime.secret_files import SecretError, with_secrets
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("FENCELINE_DATA") or ROOT / ".data").resolve()
@@ -125,7 +124,7 @@ DEMO_RECEIVER = ENVIRONMENT.get("FENCELINE_DEMO_RECEIVER", "")
 #: The instant until which the demo's Spark may be starting, in epoch milliseconds; 0 without the demo.
 DEMO_SPARK_UNTIL_MS = int(ENVIRONMENT.get("FENCELINE_DEMO_SPARK_UNTIL_MS") or 0)
 
-#: Fenceline's path on its host; "" for the root. `dashboard.web.server.base_path` serves it.
+#: Fenceline's path on its host; "" for the root. `dashboard.web.server.serving` serves it.
 BASE_PATH = _base_path()
 FORCE_SCRIPT_NAME = BASE_PATH or None
 SECRET_KEY = _secret_key()

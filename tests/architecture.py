@@ -155,6 +155,6 @@ def _is_row(method: ast.Attribute, modules: set[str]) -> bool:
     """Whether it may write rows: no function of an imported module, no route, no part of a figure."""
     receiver = method.value
     if isinstance(receiver, ast.Name):
-        return receiver.id not in modules | {"router"}
+        return receiver.id not in modules and receiver.id.rpartition("_")[2] != "router"
     is_result = isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Name)
     return not (is_result and method.attr == "update")

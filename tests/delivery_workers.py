@@ -134,12 +134,12 @@ def _configured(database_url: str) -> dict[str, Any]:
 
 def send() -> None:
     """Send what is due until killed: the task's slices, whose lease the one before left."""
-    from dashboard.alerts import delivery_queue
+    from dashboard.alerts import deliver
     from dashboard.models import Collector
     from dashboard.runtime import collector_names
     from dashboard.tasks import schedule
 
-    delivery_queue.GRACE_S = GRACE_S
+    deliver.GRACE_S = GRACE_S
     while True:
         try:
             left = (

@@ -2,7 +2,7 @@
 moves.
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` and saves the result
-(`dashboard.transactions.coordinator_store`). Coordinators do not report their loading time; a new one has
+(`dashboard.transactions.coordinators`). Coordinators do not report their loading time; a new one has
 loaded a partition once it describes an id in it.
 """
 
@@ -33,7 +33,7 @@ _SIZES_EVERY_S = 60.0
 
 
 class KnownCoordinators(Protocol):
-    """The stored rows of one cluster (`dashboard.transactions.coordinator_store.CoordinatorRows`)."""
+    """The stored rows of one cluster (`dashboard.transactions.coordinators.CoordinatorRows`)."""
 
     def last_leaders(self) -> Mapping[int, tuple[int, int]]:
         """Return each partition's last leader and the poll that saw it."""

@@ -2,7 +2,7 @@
 
 `confirm_plan` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
 names a lease token. A worker begins only a row with that token and a live lease that was never begun.
-So neither a repeated message nor a second worker executes a plan again. `recover_workers`, which only reads,
+So neither a repeated message nor a second worker executes a plan again. `follow_up`, which only reads,
 settles a row whose worker died.
 """
 

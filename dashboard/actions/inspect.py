@@ -4,21 +4,25 @@ The poll is the collectors' join (`fenceline.kafka.partitions`): a partition's l
 then the leader again. It is repeated if an open transaction has no owner.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.conf import settings
+from django.db.models import Q
 
-from dashboard.actions import blocked_readers
 from dashboard.config import ClusterConfig
-from dashboard.models import Cluster, PinRecord, Transaction
+from dashboard.models import Cluster, GroupOffset, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_names, visibility
 from dashboard.runtime.leases import Lease
+from dashboard.streaming import lag as blocked_queries
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.grouping import grouped
+from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import (
     Offsets,
     Pin,
@@ -37,6 +41,70 @@ from fenceline.plans.markers import Marked
 from transaction_admin.api import AdminUnavailable, Unseen, describe_grant
 from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.kafka_reads import ClusterReads
+
+#: Maximum rows that one plan reads, and parameters of one SQL query: SQLite allows 32,766.
+_MOST = 5_000
+
+
+class BlockedReaders(NamedTuple):
+    """Groups, and streaming queries by name, at a partition's LSO."""
+
+    groups: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+
+
+NOBODY = BlockedReaders()
+
+
+def readers_at(
+    cluster_id: int, lsos: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, BlockedReaders]:
+    """Return the consumers at these offsets."""
+    if not lsos:
+        return {}
+    groups, queries = _groups(cluster_id, lsos), _queries(cluster_id, lsos)
+    return {
+        where: BlockedReaders(tuple(sorted(groups.get(where, ()))), tuple(sorted(queries.get(where, ()))))
+        for where in {*groups, *queries}
+    }
+
+
+def committing_groups(cluster_id: int, names: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return the groups with pending commits in the transactions of these ids, by id."""
+    groups: dict[str, set[str]] = defaultdict(set)
+    rows = GroupOffset.objects.filter(group__cluster_id=cluster_id, unstable=True).select_related("group")
+    for row in rows[:_MOST]:
+        for blocker in row.blockers:
+            if blocker.get("pending") and blocker.get("transactional_id") in names:
+                groups[blocker["transactional_id"]].add(row.group.group_id)
+    return {name: tuple(sorted(group_ids)) for name, group_ids in groups.items()}
+
+
+def _groups(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, set[str]]:
+    groups: dict[TopicPartition, set[str]] = defaultdict(set)
+    offsets = list(dict.fromkeys(lsos.values()))[:_MOST]
+    rows = GroupOffset.objects.filter(
+        Q(waiting=Waiting.PROBABLY.value) | Q(offset__in=offsets),
+        group__cluster_id=cluster_id,
+        topic__in={where.topic for where in lsos},
+    )
+    names = rows.values_list("group__group_id", "topic", "partition", "offset", "waiting")
+    for name, topic, number, offset, waiting in names[:_MOST]:
+        where = TopicPartition(topic, number)
+        if where in lsos and (offset == lsos[where] or waiting == Waiting.PROBABLY):
+            groups[where].add(name)
+    return groups
+
+
+def _queries(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, set[str]]:
+    names: dict[TopicPartition, set[str]] = defaultdict(set)
+    rows = PinRecord.objects.filter(cluster_id=cluster_id, topic__in={where.topic for where in lsos})
+    pins = {row.pk: row for row in rows if TopicPartition(row.topic, row.partition) in lsos}
+    for pk, queries in blocked_queries.blocked_queries(list(pins.values())).items():
+        where = TopicPartition(pins[pk].topic, pins[pk].partition)
+        names[where].update(query.name for query in queries)
+    return names
+
 
 #: Seconds within which a cluster must answer a request, because a user waits for the page.
 ANSWER_S = 10.0
@@ -132,7 +200,7 @@ def partition_logs(
         return {}
     offsets = inspector.reads.list_offsets(wheres)
     producers = inspector.reads.describe_producers(wheres)
-    standing = blocked_readers.readers_at(
+    standing = readers_at(
         inspector.cluster_id,
         {
             where: at.lso
@@ -148,7 +216,7 @@ def partition_logs(
         if isinstance(at, Offsets) and _is_countable(where, at) and counted < _MOST_COUNTED_LOGS:
             counted += 1
             batches = _batches(inspector, where, at)
-        logs[where] = _log(where, at, producers[where], batches, standing.get(where, blocked_readers.NOBODY))
+        logs[where] = _log(where, at, producers[where], batches, standing.get(where, NOBODY))
     return logs
 
 
@@ -161,7 +229,7 @@ def _log(
     offsets: Offsets | Unseen,
     producers: tuple[ProducerState, ...] | Unseen,
     batches: tuple[RecordBatch, ...] | None,
-    standing: blocked_readers.BlockedReaders,
+    standing: BlockedReaders,
 ) -> HeldLog:
     blind = next((answer.reason for answer in (offsets, producers) if isinstance(answer, Unseen)), "")
     opened: tuple[ProducerState, ...] = ()

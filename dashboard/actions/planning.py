@@ -1,16 +1,39 @@
-"""The entry point of planning: make a `Plan` from an action and its subjects, by reads only."""
+"""Make a `Plan` from an action and its subjects, for pages, admin and API: check permission, cluster and
+number of subjects, then read the cluster. No request changes it.
+
+`preview_plan` tells the effects of an offered action from our rows, for pages: they must not ask the cluster.
+"""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from django.conf import settings
+
 from dashboard.actions import inspect, sink_batches
-from dashboard.actions.producers import describe_producers
+from dashboard.actions import store as action_store
+from dashboard.actions.offers import marked_partition
+from dashboard.actions.producers import describe_producers, producers_of_rows
+from dashboard.models import Action, PartitionRecord, PinRecord
+from dashboard.partitions.queries import partition_pins
+from dashboard.runtime import visibility
+from dashboard.streaming import queries as streaming_queries
+from dashboard.system import access
+from dashboard.system.access import Actor
+from dashboard.system.owners import split_partition
+from dashboard.transactions.queries import find_transaction, partitions_of
 from fenceline.decode import text
-from fenceline.facts import TopicPartition
+from fenceline.decode.typed import record_of
+from fenceline.facts import TopicPartition, expand_partitions
+from fenceline.grouping import grouped
+from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans import batches, flink_commits, markers, producers
+from fenceline.plans.batches import plan_finish
+from fenceline.plans.impact import HeldLog
+from fenceline.plans.markers import plan_markers
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Plan, Refusal, SubjectPlan
+from fenceline.plans.producers import plan_fence
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.properties import CannotTranslate
 
@@ -194,3 +217,110 @@ def _forced(subject: SubjectPlan) -> SubjectPlan:
 
 def _shown(name: str) -> str:
     return repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…")
+
+
+class NotPlanned(Exception):
+    """No plan was made: an HTTP status for the kind of reason, and the reason."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+def plan_for(
+    actor: Actor, cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int
+) -> Action:
+    """Inspect the cluster, make a plan, and save it; no request changes the cluster.
+
+    Raises `NotPlanned`: 403 no permission, 404 a cluster that is not configured, 400 no subjects or too many,
+    and the reasons of `planning`.
+    """
+    known = any(row.name == cluster for row in visibility.configured_clusters())
+    # The answer says that a cluster is read_only only if the actor may see that cluster.
+    if why_not := access.act_refusal(actor, act, cluster if known else "", force=force):
+        raise NotPlanned(403, why_not)
+    if not known:
+        raise NotPlanned(404, f"No cluster “{cluster[:80]}” is configured.")
+    unique = list(dict.fromkeys(subjects))
+    if not 1 <= len(unique) <= MOST_SUBJECTS:
+        raise NotPlanned(400, f"A plan has 1 to {MOST_SUBJECTS} subjects, and these are {len(unique):,}.")
+    try:
+        plan = make_plan(cluster, act, unique, force=force, now_ms=now_ms)
+    except CannotPlan as error:
+        raise NotPlanned(getattr(error, "status", 409), str(error)) from error
+    return action_store.save_plan(plan, actor)
+
+
+def preview_plan(act: Act, cluster: str, subject: str, *, now_ms: int) -> SubjectPlan | None:
+    """Return the plan of an offered action on one subject, None if it is refused or no longer known."""
+    if act is Act.FINISH_BATCH:
+        plan = _finish(cluster, subject, now_ms)
+    elif act is Act.FENCE:
+        plan = _fence_preview(cluster, subject, now_ms)
+    elif act is Act.ABORT_MARKER:
+        plan = _marker(cluster, subject)
+    else:
+        plan = None
+    return None if plan is None or plan.is_refused else plan
+
+
+def _finish(cluster: str, subject: str, now_ms: int) -> SubjectPlan | None:
+    ident, _, number = subject.rpartition("@")
+    query = streaming_queries.find_query(cluster, ident)
+    if query is None or not number.isdecimal():
+        return None
+    batch = sink_batches.batch_of_rows(query, int(number), now_ms=now_ms)
+    where = {partition for written in batch.open_transactions for partition in written.partitions}
+    return plan_finish(replace(batch, logs=tuple(_logs(query.cluster_id, where))))
+
+
+def _fence_preview(cluster: str, subject: str, now_ms: int) -> SubjectPlan | None:
+    row = find_transaction(cluster, subject)
+    if row is None:
+        return None
+    (producer,) = producers_of_rows([row], now_ms=now_ms)
+    logs = tuple(_logs(row.cluster_id, set(expand_partitions(partitions_of(row)))))
+    return plan_fence(replace(producer, logs=logs), now_ms=now_ms, limits=settings.FENCELINE.limits)
+
+
+def _marker(cluster: str, subject: str) -> SubjectPlan | None:
+    name, _, offset = subject.partition("@")
+    topic, number = split_partition(name) or ("", 0)
+    row = PartitionRecord.objects.filter(cluster__name=cluster, topic=topic, partition=number).first()
+    if row is None:
+        return None
+    place = row.cluster_id, row.topic, row.partition
+    pins = partition_pins([place]).get(place, ())
+    hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
+    marked = marked_partition(row.topic, row.partition, hanging)
+    (log,) = _logs(row.cluster_id, {marked.log.where})
+    start = int(offset) if offset.isdecimal() else None
+    return next(iter(plan_markers(replace(marked, log=log), start)), None)
+
+
+def _logs(cluster_id: int, wheres: Collection[TopicPartition]) -> Sequence[HeldLog]:
+    """Return partitions from our collectors' last polls, with the blocked readers."""
+    topics = {where.topic for where in wheres}
+    rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics)
+    known = {TopicPartition(row.topic, row.partition): row for row in rows}
+    pins = PinRecord.objects.filter(cluster=cluster_id, topic__in=topics).order_by("start_offset")
+    opened = grouped(
+        (TopicPartition(pin.topic, pin.partition), record_of(ProducerState, pin)) for pin in pins
+    )
+    lsos = {where: row.lso for where, row in known.items() if where in wheres and row.lso is not None}
+    readers = inspect.readers_at(cluster_id, lsos)
+    return [
+        _log(where, known.get(where), opened[where], readers.get(where, inspect.NOBODY))
+        for where in sorted(wheres)
+    ]
+
+
+def _log(
+    where: TopicPartition,
+    row: PartitionRecord | None,
+    opened: Sequence[ProducerState],
+    readers: inspect.BlockedReaders,
+) -> HeldLog:
+    if row is None or row.lso is None:
+        return HeldLog(where, opened=tuple(opened), unseen="its offsets have not been polled")
+    return HeldLog(where, row.lso, row.high_watermark, tuple(opened), None, readers.groups, readers.queries)

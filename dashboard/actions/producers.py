@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dashboard.actions import blocked_readers, inspect
+from dashboard.actions import inspect
 from dashboard.engines.flink_jobs import holds_of
 from dashboard.evaluation.baselines import ClusterBaselines
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
@@ -38,7 +38,7 @@ def describe_producers(inspector: inspect.ClusterInspector, names: Sequence[str]
     coordinators = partition_queries.coordinator_brokers(
         inspector.cluster_id, [row.log_partition for row in rows.values()]
     )
-    committing = blocked_readers.committing_groups(inspector.cluster_id, names)
+    committing = inspect.committing_groups(inspector.cluster_id, names)
     sinks, places = _Sinks(inspector.cluster_id), _places(inspector.cluster_id, rows.values())
     holds = holds_of(inspector.cluster_id, names, now_ms=inspector.now_ms)
     producers = []
@@ -78,7 +78,10 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
     holds = holds_of(cluster_id, [row.transactional_id for row in rows], now_ms=now_ms)
     producers = []
     for row in rows:
-        name, described = row.transactional_id, _described(row)
+        name, described = (
+            row.transactional_id,
+            record_of(Described, row, partitions=tuple(partitions_of(row))),
+        )
         own_pins = pins.get(row.producer_id, ())
         producers.append(
             Producer(
@@ -92,10 +95,6 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
             )
         )
     return producers
-
-
-def _described(row: Transaction) -> Described:
-    return record_of(Described, row, partitions=tuple(partitions_of(row)))
 
 
 def _transactions(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Mapping[str, Transaction]:

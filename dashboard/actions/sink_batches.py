@@ -156,7 +156,9 @@ def _with_written(inspector: inspect.ClusterInspector, facts: SinkBatchFacts) ->
     fates = {transaction: _fate(transaction, answers[transaction.transactional_id]) for transaction in wanted}
     unknown = [transaction for transaction, fate in fates.items() if fate is TransactionFate.UNKNOWN]
     past = batch_state.transaction_outcomes(inspector.cluster_id, unknown)
-    fates |= {transaction: ended.fate for transaction, ended in past.items() if _is_past(ended.fate)}
+    # Other fates in our rows may have changed since.
+    ends = (TransactionFate.COMMITTED, TransactionFate.ABORTED)
+    fates |= {transaction: ended.fate for transaction, ended in past.items() if ended.fate in ends}
     held = {
         where
         for transaction in wanted
@@ -168,11 +170,6 @@ def _with_written(inspector: inspect.ClusterInspector, facts: SinkBatchFacts) ->
         written=tuple(WrittenTransaction(transaction, fates[transaction]) for transaction in wanted),
         logs=tuple(inspect.partition_logs(inspector, sorted(held)).values()),
     )
-
-
-def _is_past(fate: TransactionFate) -> bool:
-    """Whether our rows prove an outcome; a transaction that is open in them may have ended since."""
-    return fate in (TransactionFate.COMMITTED, TransactionFate.ABORTED)
 
 
 def _is_blind(answer: Described | NotDescribed) -> bool:

@@ -71,7 +71,9 @@ def change(row: Channel, draft: ChannelDraft) -> None:
     row.min_severity = checks.check_field(
         "min_severity", lambda: _one_of(draft.min_severity, "severity", SEVERITIES), row.min_severity
     )
-    row.matchers = checks.check_field("matchers", lambda: _matchers(draft), row.matchers)
+    row.matchers = checks.check_field(
+        "matchers", lambda: list(map(list, fit_matchers(draft.matchers(), none_allowed=True))), row.matchers
+    )
     row.group_by = checks.check_field("group_by", lambda: _group_by(draft.group_by), row.group_by)
     for wait in WAITS:
         name = wait[0]
@@ -149,10 +151,6 @@ def _kind(row: Channel, asked: str) -> str:
     if asked != row.kind:
         raise ValueError("A channel's kind stays what it is: add another channel, then delete this one.")
     return _one_of(asked, "kind", KINDS)
-
-
-def _matchers(draft: ChannelDraft) -> list[list[str]]:
-    return [list(matcher) for matcher in fit_matchers(draft.matchers(), none_allowed=True)]
 
 
 def _wait(value: Any, wait: Wait) -> float | None:

@@ -1,25 +1,166 @@
 """Send due messages to channels, a few at once; test and check channels, send a message again.
 
 A receiver can occupy one thread at most, for at most `[alerts] timeout_s`, because a channel is sent one
-message at a time. Waiting messages are rows, not in memory.
+message at a time. Waiting messages are rows, not in memory: a delivery is a row before it is sent, so the
+death of a process loses nothing. A worker claims it by compare-and-set for longer than a try can take.
+Another worker takes an outdated claim over with a new one, and only the newest claim may write. So any number
+of workers may run and be killed: an interrupted message is sent once more, with the same `webhook-id`, by
+which its receiver recognises it.
+
+Among the messages of one group, in one channel, the oldest is sent first: *resolved* never overtakes
+*firing*.
 """
 
 import logging
+import random
 import secrets
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import DatabaseError, close_old_connections, connection, transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
-from dashboard.alerts import apprise_channels, delivery_queue, senders, ssrf
+from dashboard.alerts import apprise_channels, senders, ssrf
+from dashboard.alerts.senders import SendOutcome
 from dashboard.models import Channel, Cluster, Delivery
 from dashboard.runtime import notify
 from dashboard.runtime.database_errors import log_line
+from dashboard.system import audit
+from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts import payload, redact
 from fenceline.alerts.limits import Alerting
+
+#: Seconds that a claim outlasts its try, to write the outcome.
+GRACE_S = 5.0
+#: The first and the longest pause before another try, and the number of tries that a row keeps.
+_FIRST_S, _LONGEST_S, _TRIES_KEPT = 1.0, 300.0, 10
+_ALERT, _TEST = Delivery.Origin.ALERT, Delivery.Origin.TEST
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to send a delivery once and to write its outcome: both rows as they were at the claim."""
+
+    delivery: Delivery
+    channel: Channel
+    #: The claim's number, and its instant by the database's clock.
+    number: int
+    now: datetime
+
+
+def due_deliveries(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
+    """Return the due deliveries, the longest waiting first, except for channels in `busy`."""
+    older = Delivery.objects.filter(
+        channel=OuterRef("channel"),
+        group_key=OuterRef("group_key"),
+        pk__lt=OuterRef("pk"),
+        origin=_ALERT,
+        ended_at=None,
+    )
+    rows = _claimable().exclude(channel__in=list(busy))
+    return rows.filter(~Q(origin=_ALERT) | ~Exists(older)).order_by("next_at", "pk")
+
+
+def is_any_due() -> bool:
+    """Whether any delivery is due: a cheap question for a queue that is mostly empty."""
+    return _claimable().exists()
+
+
+def _claimable() -> QuerySet[Delivery]:
+    unclaimed = Q(claimed_until=None) | Q(claimed_until__lte=Now())
+    return Delivery.objects.filter(unclaimed, ended_at=None, next_at__lte=Now())
+
+
+def claim(pk: int, timeout_s: float) -> Claim | None:
+    """Claim a delivery for `timeout_s`; return None if it is another worker's, not due, or ended."""
+    taken = _claimable().filter(pk=pk)
+    with transaction.atomic():
+        if not taken.update(
+            claim=F("claim") + 1, claimed_until=claim_expiry(timeout_s), attempts=F("attempts") + 1
+        ):
+            return None
+        return current_claim(pk)
+
+
+def claim_expiry(timeout_s: float) -> CombinedExpression:
+    """Return the end of a new claim, by the database's clock."""
+    return Now() + timedelta(seconds=timeout_s + GRACE_S)
+
+
+def current_claim(pk: int) -> Claim:
+    """Return the claim that was just made on a delivery."""
+    row = Delivery.objects.select_related("channel").annotate(now=Now()).get(pk=pk)
+    return Claim(row, row.channel, row.claim, row.now)
+
+
+def finish_delivery(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
+    """Write the outcome of a try, and its effect on the channel, unless the claim is outdated."""
+    row = claim.delivery
+    claimed = Delivery.objects.filter(pk=row.pk, claim=claim.number, ended_at=None)
+    fields: dict[str, Any] = {"claimed_until": None, "error": outcome.error}
+    if outcome.tried:
+        fields["tries"] = [*row.tries, outcome.tried][-_TRIES_KEPT:]
+    wait_s = _wait_s(claim, outcome, limits)
+    if outcome.delivered:
+        fields |= {"state": Delivery.State.DELIVERED, "ended_at": Now()}
+    elif wait_s is None:
+        fields |= {"state": Delivery.State.FAILED, "ended_at": Now(), "error": _last_words(row, outcome)}
+    else:
+        fields |= {"next_at": Now() + timedelta(seconds=wait_s)}
+    with transaction.atomic():
+        if claimed.update(**fields) and (outcome.delivered or wait_s is None):
+            _count(claim, outcome, limits)
+
+
+def _wait_s(claim: Claim, outcome: SendOutcome, limits: Alerting) -> float | None:
+    """Return the pause before the next try; None if there is no next try."""
+    row = claim.delivery
+    left_s = limits.retry_for_s - (claim.now - row.created_at).total_seconds()
+    if not outcome.retry or row.origin == _TEST or left_s <= 0:
+        return None
+    return pause_s(row.attempts, outcome.retry_after_s, left_s)
+
+
+def pause_s(attempts: int, retry_after_s: float | None, left_s: float) -> float:
+    """Return the pause after a number of tries: doubled each time, with jitter, up to five minutes.
+
+    A receiver may ask for a longer pause. It never exceeds `left_s`, the rest of `[alerts] retry_for_s`, when
+    the last try is made.
+    """
+    longest = min(_LONGEST_S, _FIRST_S * 2.0 ** min(attempts - 1, 30))
+    jittered = random.uniform(longest / 2, longest)  # noqa: S311
+    return min(left_s, max(jittered, retry_after_s or 0.0))
+
+
+def _last_words(row: Delivery, outcome: SendOutcome) -> str:
+    if not outcome.retry or row.origin == _TEST:
+        return outcome.error
+    return f"{outcome.error} Given up after {row.attempts} tries: send it again once that is repaired."
+
+
+def _count(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
+    """Count consecutive failures of a channel, and disable it after too many; manual sends do not count."""
+    rows = Channel.objects.filter(pk=claim.channel.pk)
+    if outcome.delivered:
+        rows.filter(failures__gt=0).update(failures=0)
+    elif claim.delivery.origin == _ALERT and outcome.tried:
+        rows.update(failures=F("failures") + 1)
+        why = (
+            f"{limits.disable_after} messages in a row were not taken, the last one with: {outcome.error}"
+            " Mend that, send a test, then enable the channel."
+        )
+        many = rows.filter(enabled=True, failures__gte=limits.disable_after)
+        if limits.disable_after and many.update(enabled=False, disabled_at=Now(), disabled_why=why):
+            subject = AuditedSubject("channel", claim.channel.pk, claim.channel.name)
+            audit.record_change(Event.CHANNEL_DISABLED, subject, {"enabled": (True, False)})
+
 
 log = logging.getLogger(__name__)
 
@@ -95,11 +236,11 @@ def send_test(channel: Channel) -> Delivery:
         payload=_sample(channel, limits.external_url),
         next_at=Now(),
         # Claimed from the start, so that no worker takes it.
-        claimed_until=delivery_queue.claim_expiry(limits.timeout_s),
+        claimed_until=claim_expiry(limits.timeout_s),
         claim=1,
         attempts=1,
     )
-    send_delivery(delivery_queue.current_claim(row.pk))
+    send_delivery(current_claim(row.pk))
     row.refresh_from_db()
     return row
 
@@ -137,7 +278,7 @@ def enable_channel(channel: Channel) -> None:
     channel.refresh_from_db()
 
 
-def send_delivery(claimed: delivery_queue.Claim) -> None:
+def send_delivery(claimed: Claim) -> None:
     """Send a claimed delivery once and save the outcome, unless the claim is outdated by then."""
     row, channel = claimed.delivery, claimed.channel
     if not channel.enabled and row.origin != Delivery.Origin.TEST:
@@ -151,7 +292,7 @@ def send_delivery(claimed: delivery_queue.Claim) -> None:
     notify_pages()
 
 
-def _message(claimed: delivery_queue.Claim) -> senders.OutgoingMessage:
+def _message(claimed: Claim) -> senders.OutgoingMessage:
     row, channel = claimed.delivery, claimed.channel
     return senders.OutgoingMessage(
         kind=channel.kind,
@@ -164,12 +305,12 @@ def _message(claimed: delivery_queue.Claim) -> senders.OutgoingMessage:
     )
 
 
-def _write(claimed: delivery_queue.Claim, outcome: senders.SendOutcome) -> None:
+def _write(claimed: Claim, outcome: senders.SendOutcome) -> None:
     """Write the outcome of a try, with retries: no other worker sends the message during the claim."""
-    end = time.monotonic() + delivery_queue.GRACE_S
+    end = time.monotonic() + GRACE_S
     while True:
         try:
-            return delivery_queue.finish_delivery(claimed, outcome, _limits())
+            return finish_delivery(claimed, outcome, _limits())
         except DatabaseError:
             if connection.in_atomic_block or time.monotonic() > end:
                 raise
@@ -189,12 +330,8 @@ class Sender:
     def start_due(self) -> int:
         """Start due deliveries while threads are free; return the number of running ones."""
         self._busy = {future: channel for future, channel in self._busy.items() if not future.done()}
-        if len(self._busy) < self._threads and delivery_queue.is_any_due():
-            rows = list(
-                delivery_queue.due_deliveries(self._busy.values()).values_list("pk", "channel_id")[
-                    :_LOOKED_AT
-                ]
-            )
+        if len(self._busy) < self._threads and is_any_due():
+            rows = list(due_deliveries(self._busy.values()).values_list("pk", "channel_id")[:_LOOKED_AT])
             # The longest-waiting delivery of each channel.
             for channel, pk in {channel: pk for pk, channel in reversed(rows)}.items():
                 if len(self._busy) < self._threads:
@@ -210,7 +347,7 @@ def _deliver(pk: int) -> None:
     """Send one delivery, in a thread of the pool: an error ends this try, never the thread."""
     close_old_connections()
     try:
-        claimed = delivery_queue.claim(pk, _limits().timeout_s)
+        claimed = claim(pk, _limits().timeout_s)
         if claimed is not None:
             send_delivery(claimed)
     except DatabaseError as error:

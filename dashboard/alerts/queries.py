@@ -12,8 +12,18 @@ from pydantic import AfterValidator, Field
 
 from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Name, Ranged, Search, given_conditions, overlaps_range, starts_in_range
-from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.criteria import (
+    Name,
+    Number,
+    Page,
+    Ranged,
+    Search,
+    given_conditions,
+    overlaps_range,
+    page_of,
+    rank_of,
+    starts_in_range,
+)
 from dashboard.runtime.sql import in_portions
 from fenceline.facts import Severity
 from fenceline.findings.rule_names import current_name, known_name
@@ -84,7 +94,7 @@ def alert_page(wanted: AlertCriteria, *, page: Number, size: int, now_ms: int) -
     """Return a page of alerts: firing, pending, resolved; in each state the worst, then the newest first."""
     newest = Coalesce("resolved_ms", "fired_ms", "since_ms").desc()
     rows = _filtered(wanted, now_ms)
-    return page_of(rows.order_by(_rank("state", _STATES), _severity(), newest, "-pk"), page, size)
+    return page_of(rows.order_by(rank_of("state", _STATES), _severity(), newest, "-pk"), page, size)
 
 
 def alerts_before(place: int | None, wanted: AlertCriteria, *, limit: int, now_ms: int) -> Sequence[Alert]:
@@ -169,7 +179,7 @@ def active_labels() -> Sequence[Alert]:
     """Return the firing and pending alerts, with the columns of matchers and of a line."""
     rows = Alert.objects.filter(cluster__configured=True, state__in=_STATES).select_related("cluster")
     fields = ("cluster__name", "rule", "subject", "severity", "labels", "state", "since_ms", "fired_ms")
-    return list(rows.only(*fields).order_by(_rank("state", _STATES), _severity(), "pk")[:_MOST_MATCHED])
+    return list(rows.only(*fields).order_by(rank_of("state", _STATES), _severity(), "pk")[:_MOST_MATCHED])
 
 
 def alert_changes(row: Alert, *, limit: int) -> Sequence[DecidedChange]:
@@ -347,11 +357,6 @@ def _severity() -> Case:
     resolved = When(state=Alert.State.RESOLVED, then=Value(0))
     ranks = [When(severity=value, then=Value(n)) for n, value in enumerate(_WORST_FIRST)]
     return Case(resolved, *ranks, default=Value(len(ranks)), output_field=IntegerField())
-
-
-def _rank(column: str, values: Sequence[str]) -> Case:
-    ranks = [When(**{column: value}, then=Value(n)) for n, value in enumerate(values)]
-    return Case(*ranks, default=Value(len(ranks)), output_field=IntegerField())
 
 
 def deliveries_of_findings(

@@ -42,7 +42,9 @@ def create_silence(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
     """Create a silence; raises `validation.Unfit` with errors by field: matchers, starts, ends, reason."""
     checks = validation.Checks()
     none: list[list[str]] = []
-    matchers = checks.check_field("matchers", lambda: _matchers(draft), none)
+    matchers = checks.check_field(
+        "matchers", lambda: list(map(list, fit_matchers(draft.matchers(), none_allowed=False))), none
+    )
     reason = checks.check_field(
         "reason", lambda: validation.required_text(draft.reason, "The reason", validation.LONGEST_REASON), ""
     )
@@ -86,10 +88,6 @@ def matching_alerts(matchers: Matchers, among: Sequence[Alert] | None = None) ->
     rows = alert_queries.active_labels() if among is None else among
     wanted = matching.MatcherSet(matchers, compile_pattern)
     return [row for row in rows if wanted.matches(row.labels)]
-
-
-def _matchers(draft: SilenceDraft) -> list[list[str]]:
-    return [list(matcher) for matcher in fit_matchers(draft.matchers(), none_allowed=False)]
 
 
 def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:

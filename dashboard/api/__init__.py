@@ -1,30 +1,27 @@
 """The HTTP API, version 1. Lists carry `items`, `next`, `as_of` and `gaps`; errors are RFC 9457 problems."""
 
-from dashboard.api import problems
+from dashboard.api import list_files, problems
 from dashboard.api.auth import bearer, limit_rate, session
 from dashboard.api.known_names import know_cluster, know_request
-from dashboard.api.list_files import exported_list
 from dashboard.api.problems import DescribedAPI
 from dashboard.api.routers import (
     actions,
+    alerts,
     applications,
     audit,
+    channels,
     clusters,
-    collectors,
+    engines,
     events,
-    exports,
-    findings,
     groups,
     history,
     incidents,
     partitions,
+    pipelines,
     queries,
     recoveries,
     transactions,
-    transitions,
 )
-from dashboard.api.routers.alerting import alerts, channels, deliveries, silences
-from dashboard.api.routers.flow import connectors, flink, pipelines
 
 _DESCRIPTION = """\
 The control room for exactly-once between Kafka and Spark.
@@ -55,31 +52,31 @@ api.add_decorator(limit_rate, mode="operation")
 ROUTERS = {
     "transactions": transactions.router,
     "events": events.router,
-    "transitions": transitions.router,
+    "transitions": events.transitions_router,
     "applications": applications.router,
     "partitions": partitions.router,
     "pipelines": pipelines.router,
     "groups": groups.router,
     "history": history.router,
     "queries": queries.router,
-    "flink-jobs": flink.router,
-    "connectors": connectors.router,
+    "flink-jobs": engines.router,
+    "connectors": engines.connectors_router,
     "recoveries": recoveries.router,
     "actions": actions.router,
     "audit": audit.router,
     "alerts": alerts.router,
     "channels": channels.router,
-    "deliveries": deliveries.router,
-    "silences": silences.router,
-    "findings": findings.router,
+    "deliveries": channels.deliveries_router,
+    "silences": alerts.silences_router,
+    "findings": incidents.findings_router,
     "incidents": incidents.router,
-    "collectors": collectors.router,
+    "collectors": clusters.collectors_router,
     "clusters": clusters.router,
-    "exports": exports.router,
+    "exports": list_files.router,
 }
 for noun, router in ROUTERS.items():
     api.add_router(f"/{noun}", router)
     # Pipelines are not exported: their cursor is an index, and their range moves between two pages.
-    if noun != "pipelines" and (of := exported_list(router)):
-        exports.LISTS[noun] = of
+    if noun != "pipelines" and (of := list_files.exported_list(router)):
+        list_files.LISTS[noun] = of
 problems.install_handlers(api)

@@ -1,4 +1,4 @@
-"""Who may ask the API, and how often: a signed-in session, or `Authorization: Bearer TOKEN`."""
+"""Who may ask the API, what, and how often: a signed-in session, or `Authorization: Bearer TOKEN`."""
 
 import math
 import time
@@ -18,6 +18,7 @@ from ninja.utils import check_csrf
 from dashboard.api.problems import RefusedRequest
 from dashboard.models import Token
 from dashboard.system import access, cluster_limits
+from dashboard.system.access import Actor
 from dashboard.system.tokens import TokenRefused, usable_token
 
 _REMEDY = "Make one with `manage.py create_token NAME` and send it as 'Authorization: Bearer TOKEN'."
@@ -61,6 +62,14 @@ class SessionAuth(security.SessionAuth):
 
 bearer = _Bearer()
 session = SessionAuth()
+
+
+def require_permission(request: HttpRequest, permission: str, cluster: str = "") -> Actor:
+    """Return the caller; raises a 403 unless they have the permission, on `cluster` if given."""
+    actor = access.actor_of(request, "api")
+    if refused := access.permission_refusal(actor, permission, cluster):
+        raise HttpError(403, refused)
+    return actor
 
 
 R = TypeVar("R")

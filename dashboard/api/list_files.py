@@ -1,13 +1,13 @@
-"""Export a whole list as one CSV or JSON file, page by page."""
+"""`/api/v1/exports`: export a whole list as one CSV or JSON file, page by page, with the list's filters."""
 
 import json
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from asgiref.sync import sync_to_async
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 from ninja import Router, Schema
 from ninja.errors import ValidationError
 from pydantic import BaseModel
@@ -66,9 +66,9 @@ class ExportedList:
             ) from None
 
 
-def exported_list(router: Router) -> ExportedList | None:
+def exported_list(of: Router) -> ExportedList | None:
     """Return the list at the root of a router; None if its function takes no cursor."""
-    roots = router.path_operations.get("")
+    roots = of.path_operations.get("")
     if roots is None:
         return None
     operation = roots.operations[0]
@@ -127,3 +127,23 @@ async def _one_by_one(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
     read = sync_to_async(lambda: next(parts, None))
     while (part := await read()) is not None:
         yield part
+
+
+router = Router(tags=["exports"])
+
+#: Lists by noun; `dashboard.api` adds every list with pages.
+LISTS: dict[str, ExportedList] = {}
+
+
+@router.get("/{noun}.{form}", summary="Download a whole list as CSV or JSON", response={200: None})
+def download_list(
+    request: HttpRequest, noun: str, form: Literal["csv", "json"], **_: object
+) -> HttpResponseBase:
+    """Return all items of the list `noun`, with the list's own parameters.
+
+    CSV has a column for each field; cells with objects or lists contain JSON. An apostrophe precedes a text
+    that a spreadsheet would read as a formula.
+    """
+    if noun not in LISTS:
+        raise Http404(f"{noun[:60]}: no list; one of {', '.join(sorted(LISTS))}.")
+    return export_list(request, LISTS[noun], noun, form)

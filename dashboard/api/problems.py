@@ -119,9 +119,8 @@ class DescribedAPI(NinjaAPI):
     """An API whose OpenAPI description includes the errors."""
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """Return `dashboard_api_NOUN_FUNCTION`: generated clients use it, so it omits the module's folder."""
-        noun = operation.view_func.__module__.rpartition(".")[2]
-        return f"dashboard_api_{noun}_{operation.view_func.__name__}"
+        """Return `dashboard_api_NOUN_FUNCTION`, which generated clients use; a router's tag is its noun."""
+        return "_".join(["dashboard_api", *(operation.tags or ()), operation.view_func.__name__])
 
     def get_openapi_schema(self, **_: Any) -> OpenAPISchema:
         """Return the description; the API's path has no parameters, so it never varies."""

@@ -10,7 +10,6 @@ from dashboard.api import schemas
 from dashboard.api.schemas import BlockerOut
 from dashboard.models import SinkDecision
 from dashboard.runtime.visibility import AnswerVisibility
-from dashboard.streaming.batches import BatchEntry
 from dashboard.streaming.lag import PartitionLag
 from fenceline.decode.ledger import transaction_from_json
 from fenceline.kafka.group_observation import GroupBlocker
@@ -75,9 +74,7 @@ class DecisionOut(Schema):
     transactions: list[LedgerTransactionOut]
     lost: list[str]
 
-    @staticmethod
-    def resolve_transactions(row: SinkDecision) -> object:
-        return list(map(transaction_from_json, row.transactions))
+    resolve_transactions = staticmethod(lambda row: list(map(transaction_from_json, row.transactions)))
 
 
 class BatchOut(Schema):
@@ -101,9 +98,7 @@ class BatchOut(Schema):
     run_id: str = Field(validation_alias="batch.run_id")
     decision: DecisionOut | None
 
-    @staticmethod
-    def resolve_watermark_at(entry: BatchEntry) -> int | None:
-        return entry.batch.watermark_ms or None
+    resolve_watermark_at = staticmethod(lambda entry: entry.batch.watermark_ms or None)
 
 
 class PositionOut(Schema):
@@ -127,17 +122,9 @@ class PositionOut(Schema):
     waiting: Waiting | Literal[""] = Field(validation_alias="waiting_state")
     blockers: list[BlockerOut]
 
-    @staticmethod
-    def resolve_log_start(part: PartitionLag) -> int | None:
-        return part.seen.log_start if part.seen else None
-
-    @staticmethod
-    def resolve_lso(part: PartitionLag) -> int | None:
-        return part.seen.lso if part.seen else None
-
-    @staticmethod
-    def resolve_high_watermark(part: PartitionLag) -> int | None:
-        return part.seen.high_watermark if part.seen else None
+    resolve_log_start = staticmethod(lambda part: part.seen.log_start if part.seen else None)
+    resolve_lso = staticmethod(lambda part: part.seen.lso if part.seen else None)
+    resolve_high_watermark = staticmethod(lambda part: part.seen.high_watermark if part.seen else None)
 
     @staticmethod
     def resolve_blockers(part: PartitionLag) -> object:
@@ -181,9 +168,7 @@ class PreparedOut(Schema):
     decided_at: schemas.Instant | None = Field(validation_alias="decided_ms")
     transactions: int
 
-    @staticmethod
-    def resolve_transactions(row: SinkDecision) -> int:
-        return len(row.transactions)
+    resolve_transactions = staticmethod(lambda row: len(row.transactions))
 
 
 class SafeOut(Schema):

@@ -10,8 +10,7 @@ from django.db.models.expressions import OrderBy
 
 from dashboard.models import IS_OPEN, FlinkCheckpointRecord, FlinkJob, Transaction
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
-from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.criteria import Criteria, Name, Number, Page, Search, Sorted, page_of
 from dashboard.runtime.sql import in_portions
 from fenceline.decode.typed import read_json
 from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState

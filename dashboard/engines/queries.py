@@ -1,7 +1,7 @@
 """Reports of engines' REST APIs for pages and API: runs of Flink's jobs, and connectors."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from django.conf import settings
@@ -109,9 +109,7 @@ def connector_of(cluster_id: int, group: str, name: str, task: str) -> ReportedC
     row = max(rows, key=lambda row: row.group == group, default=None)
     if row is None or (not row.group and len(rows) > 1):
         return None
-    connector = _connector(row, api_troubles(cluster_id))
-    own = next((candidate for candidate in connector.tasks if str(candidate.number) == task), None)
-    return replace(connector, task=own)
+    return _connector(row, api_troubles(cluster_id), task)
 
 
 def producer_connector(cluster_id: int, producer: ProducerIdentity | None) -> ReportedConnector | None:
@@ -136,10 +134,11 @@ def _filtered(wanted: ConnectorCriteria) -> QuerySet[ConnectorRecord]:
     return rows.filter(Q(name__icontains=wanted.q) | Q(connector__icontains=wanted.q)) if wanted.q else rows
 
 
-def _connector(row: ConnectorRecord, troubles: Mapping[str, ApiTrouble]) -> ReportedConnector:
+def _connector(row: ConnectorRecord, troubles: Mapping[str, ApiTrouble], task: str = "") -> ReportedConnector:
     tasks = [ConnectorTask(*packed) for packed in row.tasks]
+    asked = next((one for one in tasks if str(one.number) == task), None)
     debezium = None if row.debezium is None else DebeziumTopics(*row.debezium)
-    return ReportedConnector(row, tasks, None, debezium, troubles.get(row.url))
+    return ReportedConnector(row, tasks, asked, debezium, troubles.get(row.url))
 
 
 def _checkpoint(packed: Sequence[object] | None) -> ReportedCheckpoint | None:

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from dashboard.history.queries import counts_by_kind
 from dashboard.models import Tally, Transaction, TransitionRecord
-from dashboard.transactions.recents import recent_ring
+from dashboard.transactions.sql import recent_ring
 from fenceline.facts import Confidence, TransitionKind
 from fenceline.grouping import grouped
 from fenceline.history.timeline import in_a_row, latest_streak

@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q, QuerySet
 
-from dashboard.engines.flink_rule_input import FlinkCommits
 from dashboard.evaluation import finding_queries
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
 from dashboard.evaluation.blocking import with_missing_markers
-from dashboard.evaluation.derived_facts import blocked_groups, blocked_queries, deleted_reads
+from dashboard.evaluation.derived_facts import FlinkCommits, blocked_groups, blocked_queries, deleted_reads
 from dashboard.evaluation.open_transactions import OpenTransactionSeries
 from dashboard.evaluation.second_polls import SecondPolls
-from dashboard.history.audit_store import read_violations
+from dashboard.history.audits import read_violations
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -49,8 +48,8 @@ from dashboard.runtime.collector_names import (
     collectors_of,
 )
 from dashboard.runtime.collector_store import TRANSACTION_STATE
-from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.runtime.sql import prepared, read_rows
+from dashboard.runtime.visibility import OFFSETS_TOPIC, Places
 from dashboard.streaming.rule_input import Queries
 from dashboard.transactions.sql import unpacked_partitions
 from fenceline.decode.typed import record_of

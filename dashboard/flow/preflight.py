@@ -14,7 +14,7 @@ from dashboard.flow.queries import read_flow
 from dashboard.models import Batch, Cluster, FlinkCheckpointRecord, FlinkJob, Query, SinkDecision, Transaction
 from dashboard.streaming.batches import SinkWriter
 from dashboard.transactions.coordinators import broker_setup
-from dashboard.transactions.recents import recent_rings
+from dashboard.transactions.sql import recent_rings
 from fenceline.facts import NOT_FROM_LOG, TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Transition, TransitionKind
 from fenceline.flow.observations import FlowObservations
 from fenceline.history.time_range import last_range

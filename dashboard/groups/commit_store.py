@@ -16,7 +16,7 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS, OFFSETS
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import in_portions, portions, write_rows
-from dashboard.runtime.stale_collectors import absence_doubt
+from dashboard.runtime.visibility import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
 from fenceline.decode.tail_batch import TailBatch

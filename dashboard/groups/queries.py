@@ -1,21 +1,35 @@
-"""Queries for consumer groups, the transactions that block them, and a transaction's blocked consumers."""
+"""Queries for consumer groups, the transactions that block them, a transaction's blocked consumers, and the
+state stores of a Kafka Streams application.
+"""
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet, Sum, Value, When
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.db.models.expressions import Expression, OrderBy
 
-from dashboard.models import Group, GroupOffset, PinRecord, Transaction
-from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
-from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.models import Group, GroupOffset, GroupRecord, PartitionRecord, PinRecord, Transaction
+from dashboard.runtime.criteria import (
+    Criteria,
+    Name,
+    Number,
+    Page,
+    Search,
+    Sorted,
+    page_of,
+    rank_of,
+    sorted_columns,
+)
 from dashboard.runtime.visibility import count_by_cluster
+from fenceline.decode.typed import read_json
+from fenceline.engines.streams import StreamsStore, named_stores
 from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import WORST_STATUSES, GroupStatus, Waiting
+from fenceline.kafka.producer_identity import THREAD
 from fenceline.kafka.transactional_ids import keys_named
 
 #: The topic in which coordinators store the groups' commits.
@@ -26,13 +40,7 @@ PENDING = "pending"
 MOST_WAITING = 5_000
 #: Maximum listed groups for which a transaction may commit.
 _MOST_CANDIDATES = 10
-_RANKS = {status.value: n for n, status in enumerate(WORST_STATUSES)}
-_RANK = Case(
-    *(When(status=status, then=Value(n)) for status, n in _RANKS.items()),
-    default=Value(len(_RANKS)),
-    output_field=IntegerField(),
-)
-
+_RANK = rank_of("status", [status.value for status in WORST_STATUSES])
 #: The longest wait first, with an explicit place for NULL, which databases sort differently.
 _LONGEST = OrderBy(F("waiting_ms"), nulls_first=True)
 
@@ -48,29 +56,6 @@ class GroupCriteria(Criteria):
 
 class SortedGroups(Sorted, GroupCriteria):
     sort: Literal["worst", "name", "lag", "unread", "behind"] = "worst"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFamily:
-    """A row of a list of groups: a single group, or the folded groups of a family with random ids.
-
-    Sums omit unknown figures; then `partial` is set.
-    """
-
-    cluster: str
-    name: str
-    number: int
-    status: str
-    lag_lso: int | None
-    lag_hw: int | None
-    lag_ms: int | None
-    partial: bool
-    blocked: int
-    unstable: int
-    members: int | None
-    #: The single group, or None for a folded family.
-    group: Group | None
-    blockers: Sequence[GroupBlocker] = ()
 
 
 class LagPoint(NamedTuple):
@@ -110,8 +95,12 @@ def blocked_by_cluster() -> Mapping[str, int]:
     return count_by_cluster(_all("").filter(status=GroupStatus.BLOCKED.value))
 
 
-def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFamily]:
-    """Return one page of families, or of the groups of one family."""
+def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[dict[str, Any]]:
+    """Return one page of families, or of the groups of one family.
+
+    A row is a single `group`, or the folded groups of a family with random ids. Sums omit unknown figures;
+    then `partial` is set.
+    """
     rows = _filtered(wanted)
     if wanted.family:
         groups = page_of(rows.select_related("cluster").order_by(*_order(wanted, alone=True)), page, size)
@@ -148,11 +137,7 @@ def offset_page(group: Group, *, page: Number, size: int) -> Page[GroupOffset]:
 def partition_readers(cluster_id: int, topic: str, partition: int, *, most: int) -> Sequence[GroupOffset]:
     """Return the groups that read a partition, waiting groups first."""
     rows = GroupOffset.objects.filter(topic=topic, partition=partition, group__cluster=cluster_id)
-    order = Case(
-        *(When(waiting=waiting.value, then=Value(n)) for n, waiting in enumerate(Waiting)),
-        default=Value(len(Waiting)),
-        output_field=IntegerField(),
-    )
+    order = rank_of("waiting", [waiting.value for waiting in Waiting])
     return list(rows.select_related("group").order_by("-unstable", order, _LONGEST, "id")[:most])
 
 
@@ -245,53 +230,41 @@ def _folded(rows: QuerySet[Group]) -> QuerySet[Any, Any]:
     )
 
 
-def _family(folded: Mapping[str, Any]) -> GroupFamily:
-    return GroupFamily(
-        cluster=folded["cluster__name"],
-        name=folded["family"],
-        number=folded["number"],
-        status=WORST_STATUSES[folded["rank"]].value,
-        lag_lso=folded["unread"],
-        lag_hw=folded["lag"],
-        lag_ms=folded["behind"],
-        partial=folded["known"] < folded["number"],
-        blocked=folded["stuck"],
-        unstable=folded["shaky"],
-        members=folded["people"],
-        group=None,
-    )
+def _family(folded: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "cluster": folded["cluster__name"],
+        "name": folded["family"],
+        "number": folded["number"],
+        "status": WORST_STATUSES[folded["rank"]].value,
+        "lag_lso": folded["unread"],
+        "lag_hw": folded["lag"],
+        "lag_ms": folded["behind"],
+        "partial": folded["known"] < folded["number"],
+        "blocked": folded["stuck"],
+        "unstable": folded["shaky"],
+        "members": folded["people"],
+        "group": None,
+    }
 
 
-def _alone(row: Group) -> GroupFamily:
-    return GroupFamily(
-        cluster=row.cluster.name,
-        name=row.group_id,
-        number=1,
-        status=row.status,
-        lag_lso=row.lag_lso,
-        lag_hw=row.lag_hw,
-        lag_ms=row.lag_ms,
-        partial=False,
-        blocked=row.blocked,
-        unstable=row.unstable,
-        members=row.members,
-        group=row,
-    )
+def _alone(row: Group) -> dict[str, Any]:
+    names = ("status", "lag_lso", "lag_hw", "lag_ms", "blocked", "unstable", "members")
+    shown = {name: getattr(row, name) for name in names}
+    return {"cluster": row.cluster.name, "name": row.group_id, "number": 1, "group": row, **shown}
 
 
-def _with_blockers(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
+def _with_blockers(families: Iterable[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """Return families; single groups get their blockers."""
     listed = list(families)
-    stuck = [family.group.pk for family in listed if family.group and (family.blocked or family.unstable)]
+    groups = [family["group"] for family in listed if family["group"]]
+    stuck = [group.pk for group in groups if group.blocked or group.unstable]
     waits = Q(waiting=Waiting.PROBABLY.value) | Q(unstable=True)
     rows = GroupOffset.objects.filter(waits, group__in=stuck)[:MOST_WAITING] if stuck else ()
     by_group: dict[int, list[GroupBlocker]] = defaultdict(list)
     for row in rows:
         by_group[row.group_id] += blocking_transactions(row)
     return [
-        replace(family, blockers=distinct_blockers(by_group.get(family.group.pk, ())))
-        if family.group
-        else family
+        {**family, "blockers": distinct_blockers(by_group[family["group"].pk] if family["group"] else ())}
         for family in listed
     ]
 
@@ -355,6 +328,54 @@ def _order(wanted: SortedGroups, *, alone: bool) -> Sequence[OrderBy]:
     by: list[Expression | F] = [*chosen, *map(F, name)]
     if wanted.sort == "worst":
         by = [_RANK if alone else F("rank"), F(blocked) * -1, F(lag) * -1, *by]
-    first, *rest = by
-    turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
-    return [turned, *(OrderBy(column, nulls_last=True) for column in rest)]
+    return sorted_columns(wanted, *by)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStore:
+    """A store with its changelog; `offsets` is the most that a rebuild reads, None if unknown."""
+
+    name: str
+    store: StreamsStore
+    offsets: int | None
+
+
+def group_stores(row: Group) -> Sequence[ShownStore]:
+    """Return the stores of a group: from the brokers' description, else from the names of topics."""
+    if not (row.stores or _is_streams(row)):
+        return ()
+    logs = _changelogs(row)
+    stores: Sequence[StreamsStore] = (
+        [read_json(StreamsStore, store) for store in json.loads(row.stores)]
+        if row.stores
+        else named_stores(row.group_id, logs)
+    )
+    return [ShownStore(store.name_in(row.group_id), store, logs.get(store.changelog)) for store in stores]
+
+
+def _is_streams(row: Group) -> bool:
+    """Whether a member's client id is from a Kafka Streams thread."""
+    members = GroupRecord.objects.filter(cluster=row.cluster_id, key=row.key).values_list(
+        "members", flat=True
+    )
+    return any(THREAD in packed for packed in members)
+
+
+def _changelogs(row: Group) -> Mapping[str, int | None]:
+    """Return the number of offsets by topic of a group, None if unknown.
+
+    A topic that begins with another group's longer id belongs to that group.
+    """
+    start = f"{row.group_id}-"
+    others = Group.objects.filter(cluster=row.cluster_id, group_id__startswith=start)
+    longer = tuple(f"{name}-" for name in others.values_list("group_id", flat=True))
+    rows = PartitionRecord.objects.filter(cluster=row.cluster_id, topic__startswith=start)
+    held = Sum(F("high_watermark") - F("log_start"))
+    counted = rows.values_list("topic").annotate(
+        n=Count("pk"), known=Count(F("high_watermark") - F("log_start")), held=held
+    )
+    return {
+        topic: held if known == n else None
+        for topic, n, known, held in counted.order_by("topic")
+        if not topic.startswith(longer)
+    }

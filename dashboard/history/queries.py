@@ -6,7 +6,7 @@ search is limited to a number of candidates and reports how far it came; every f
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
@@ -14,10 +14,9 @@ from itertools import product
 
 from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
-from dashboard.history.buckets import Bucket
 from dashboard.models import Cluster, Tally, TransitionRecord
 from dashboard.transactions import attributions
-from dashboard.transactions.recents import recent_ring
+from dashboard.transactions.sql import recent_ring
 from dashboard.transactions.sql import transition_of as transition_of
 from fenceline.facts import Transition, TransitionKind
 from fenceline.history.time_range import TimeRange
@@ -26,6 +25,23 @@ from fenceline.kafka.transactional_ids import keys_named
 from fenceline.series import histograms
 from fenceline.series.histograms import Histogram
 from fenceline.text.explanations import explain_transition
+
+#: Counts by kind; a missing kind counts as 0.
+Counts = Mapping[TransitionKind, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Counts of the `span_ms` from `start_ms` on."""
+
+    start_ms: int
+    span_ms: int
+    counts: Counts
+
+    def count_of(self, kinds: Iterable[TransitionKind]) -> int:
+        """Return the sum of some kinds."""
+        return sum(self.counts.get(kind, 0) for kind in kinds)
+
 
 #: Maximum candidates of one search without an index for the whole filter.
 MOST_SEARCHED = 10_000
@@ -89,21 +105,16 @@ class ApplicationHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class RecentTransitions:
-    """Stored transitions of an id beside its newest state, newest first."""
-
-    recent: Sequence[Transition]
-    expired_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class TransactionHistory:
     """The history of an id, even one that its coordinator has forgotten."""
 
     key: bytes
     transactional_id: str
     application: str
-    life: RecentTransitions
+    #: The stored transitions beside its newest state, newest first.
+    recent: Sequence[Transition]
+    #: When its coordinator removed it; None while it is known.
+    expired_ms: int | None
 
 
 def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None = None) -> TransitionPage:
@@ -150,12 +161,12 @@ def of_id(
     return list(rows.select_related("cluster", "action").order_by("-at_ms", "-id")[:limit])
 
 
-def recent_transitions(cluster_id: int, key: bytes, partition: int) -> RecentTransitions:
-    """Return the last transitions of an id; empty for an unknown id."""
+def recent_transitions(
+    cluster_id: int, key: bytes, partition: int
+) -> tuple[Sequence[Transition], int | None]:
+    """Return the last transitions of an id, empty for an unknown one, and when its coordinator removed it."""
     ring = recent_ring(cluster_id, key)
-    if ring is None:
-        return RecentTransitions((), None)
-    return RecentTransitions(recent.unpack_ring(ring.packed, partition), ring.expired_ms)
+    return (recent.unpack_ring(ring.packed, partition), ring.expired_ms) if ring else ((), None)
 
 
 def verdict_evidence(row: TransitionRecord) -> str:
@@ -258,7 +269,7 @@ def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:
         last = told.order_by("-at_ms", "-id").first()
         if last is not None:
             kept = recent_transitions(last.cluster_id, key, last.log_partition)
-            return TransactionHistory(key, last.transactional_id, last.application, kept)
+            return TransactionHistory(key, last.transactional_id, last.application, *kept)
     return None
 
 

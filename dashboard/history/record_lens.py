@@ -15,9 +15,9 @@ from dashboard.models import Batch, GroupOffset, Query, SinkDecision, Transactio
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import lag
 from dashboard.streaming.batch_state import owner_query
-from dashboard.transactions.added_offsets import transaction_offsets
+from dashboard.transactions.producers import transaction_offsets
 from dashboard.transactions.queries import find_transaction
-from dashboard.transactions.recents import recent_ring
+from dashboard.transactions.sql import recent_ring
 from fenceline.decode import text
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition, Transition

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from dashboard.history.audit_store import read_violations
+from dashboard.history.audits import read_violations
 from dashboard.models import AbortedCommit, Incident, PartitionRecord, PinRecord, Recovery
 from dashboard.recoveries.evidence import written_records
 from dashboard.runtime.sql import in_portions

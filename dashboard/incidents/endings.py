@@ -13,7 +13,7 @@ from dashboard.models import (
 )
 from dashboard.recoveries.evidence import written_records
 from dashboard.system.owners import split_partition
-from dashboard.transactions.recents import recent_ring
+from dashboard.transactions.sql import recent_ring
 from fenceline.formatting import format_clock, list_names
 from fenceline.incidents.outcomes import (
     ActionTaken,

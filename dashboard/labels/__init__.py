@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.labels import action, alert, engines, query, status
+from dashboard.labels import action, alert, flow, query, status
 from dashboard.labels.status import StatusLabel
 
 #: The labels of states by kind, for the template filter `label`.
@@ -14,8 +14,8 @@ LABELS: Mapping[str, Mapping[Any, StatusLabel]] = {
     "capability": status.CAPABILITY_LABELS,
     "decision": query.DECISION_LABELS,
     "delivery": alert.DELIVERY_STATES,
-    "fate": engines.FATE_LABELS,
-    "lingering": engines.LINGERING_LABELS,
+    "fate": flow.FATE_LABELS,
+    "lingering": flow.LINGERING_LABELS,
     "outcome": status.OUTCOME_LABELS,
     "query": query.STATE_LABELS,
     "record": status.RECORD_LABELS,

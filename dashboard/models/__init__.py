@@ -7,11 +7,37 @@ with the database's clock.
 A table's `cluster` column has no index of its own if a unique key begins with it.
 """
 
-from dashboard.models.access import SIGN_INS, AuditEntry, ClusterLimit, ExternalIdentity, Token
-from dashboard.models.acting import Action, ActionRecord
+from dashboard.models.access import (
+    SIGN_INS,
+    Action,
+    ActionRecord,
+    AuditEntry,
+    ClusterLimit,
+    ExternalIdentity,
+    Token,
+)
 from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence
-from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
-from dashboard.models.engines import ConnectorRecord, FlinkCheckpointRecord, FlinkJob, FlinkRunRecord
+from dashboard.models.collecting import (
+    Cluster,
+    Collector,
+    GapRecord,
+    ObservedSpan,
+    Position,
+    Series,
+    SeriesChunk,
+)
+from dashboard.models.engines import (
+    Batch,
+    ConnectorRecord,
+    FlinkCheckpointRecord,
+    FlinkJob,
+    FlinkRunRecord,
+    OperatorStateRecord,
+    Query,
+    Run,
+    SinkDecision,
+    state_at,
+)
 from dashboard.models.groups import (
     AddedOffsetsRecord,
     CommitRecord,
@@ -21,17 +47,16 @@ from dashboard.models.groups import (
     GroupRecord,
 )
 from dashboard.models.incidents import (
+    AbortedCommit,
     AuditViolationRecord,
     FindingRecord,
     Incident,
     IncidentEvent,
     IncidentFinding,
     IncidentRevision,
+    Recovery,
 )
 from dashboard.models.partitions import DeletedPartition, PartitionRecord, PinRecord, ReplicaLook
-from dashboard.models.queries import Batch, OperatorStateRecord, Query, Run, SinkDecision, state_at
-from dashboard.models.recoveries import AbortedCommit, Recovery
-from dashboard.models.series import ObservedSpan, Series, SeriesChunk
 from dashboard.models.transactions import (
     IDLE,
     IS_IDLE,

@@ -3,10 +3,8 @@
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster, ManagerOfAlert, OfCluster, ScopedManager
+from dashboard.models.collecting import Cluster, ManagerOfAlert, OfCluster, ScopedManager, choices_of
 from fenceline.facts import Severity
-
-_SEVERITIES = [(severity.value, severity.value) for severity in Severity]
 
 
 class Alert(OfCluster):
@@ -21,7 +19,7 @@ class Alert(OfCluster):
     fingerprint = models.BinaryField(max_length=32)
     rule = models.CharField(max_length=64)
     subject = models.TextField()
-    severity = models.CharField(max_length=8, choices=_SEVERITIES)
+    severity = models.CharField(max_length=8, choices=choices_of(Severity))
     #: Labels, matched by silences and routes: cluster, alertname (the rule), severity, subject,
     #: subject_kind, application, team, …; annotations, for people: summary, evidence, next_step, runbook.
     labels = models.JSONField(default=dict)
@@ -115,7 +113,7 @@ class Channel(models.Model):
     secret = models.TextField(blank=True)
     #: The previous secret; it also signs until it is ended.
     old_secret = models.TextField(blank=True)
-    min_severity = models.CharField(max_length=8, choices=_SEVERITIES, default="warning")
+    min_severity = models.CharField(max_length=8, choices=choices_of(Severity), default="warning")
     #: Matchers of its alerts, as in a silence; empty for all alerts.
     matchers = models.JSONField(default=list)
     #: Labels that group alerts into one notification.

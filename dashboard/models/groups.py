@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from dashboard.models.collecting import ManagerOfGroup, Observed, OfCluster
+from dashboard.models.collecting import ManagerOfGroup, Observed, OfCluster, choices_of
 from fenceline.kafka.groups import GroupStatus, is_beyond_end, lag_to_lso
 
 
@@ -111,7 +111,7 @@ class Group(Observed):
     lag_ms = models.BigIntegerField(null=True)
     #: The lag at its last polls, [[at_ms, lag to LSO, lag to HW], …] as JSON text, oldest first.
     trend = models.TextField(blank=True)
-    status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in GroupStatus])
+    status = models.CharField(max_length=8, choices=choices_of(GroupStatus))
     #: The number of its partitions at a stuck LSO, and of those with a pending transactional commit.
     blocked = models.IntegerField(default=0)
     unstable = models.IntegerField(default=0)
@@ -156,7 +156,7 @@ class GroupOffset(models.Model):
     lag_ms = models.BigIntegerField(null=True)
     #: Whether only markers and aborted records lie between its offset and the LSO: no readable records.
     only_markers = models.BooleanField(default=False)
-    status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in GroupStatus])
+    status = models.CharField(max_length=8, choices=choices_of(GroupStatus))
     #: `fenceline.kafka.groups.Waiting`: whether it waits at a pinned LSO, or has read past it; "" if the LSO
     #: is not pinned.
     waiting = models.CharField(max_length=16, blank=True)

@@ -1,11 +1,21 @@
-"""The rules' findings, the incidents that group them, and pipelines whose audit found violations."""
+"""The rules' findings, the incidents that group them, and pipelines whose audit found violations; recoveries:
+from a transaction's end that its producer did not request until work resumes.
+"""
 
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster, ManagerOfIncident, OfCluster, ScopedManager
-from fenceline.facts import Severity
+from dashboard.models.collecting import (
+    Cluster,
+    ManagerOfIncident,
+    Observed,
+    OfCluster,
+    ScopedManager,
+    choices_of,
+)
+from fenceline.facts import Confidence, Severity, TransitionKind
 from fenceline.incidents.findings import IncidentEventKind
+from fenceline.losses.recoveries import RecoveryOutcome
 
 
 class FindingRecord(models.Model):
@@ -18,7 +28,7 @@ class FindingRecord(models.Model):
     instance = models.TextField(blank=True, default="")
     #: SHA-256 of cluster, rule and subject: a subject may be longer than an index entry.
     fingerprint = models.BinaryField(max_length=32)
-    severity = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Severity])
+    severity = models.CharField(max_length=8, choices=choices_of(Severity))
     summary = models.TextField()
     evidence = models.TextField()
     next_step = models.TextField()
@@ -59,9 +69,6 @@ class FindingRecord(models.Model):
         return self.summary
 
 
-_SEVERITIES = [(severity.value, severity.value) for severity in Severity]
-
-
 class Incident(models.Model):
     """An incident, open while `closed_ms` is None. Its key is its number, unique across clusters for ever."""
 
@@ -72,7 +79,7 @@ class Incident(models.Model):
     #: The transaction, batch or start of its subject (`fenceline.facts.Finding.instance`).
     instance = models.TextField(blank=True, default="")
     #: The worst since it was opened.
-    severity = models.CharField(max_length=8, choices=_SEVERITIES)
+    severity = models.CharField(max_length=8, choices=choices_of(Severity))
     #: When the damage began, as far as known: before the incident was opened.
     since_ms = models.BigIntegerField(default=0)
     opened_ms = models.BigIntegerField()
@@ -118,7 +125,7 @@ class IncidentRevision(models.Model):
     at_ms = models.BigIntegerField()
     rule = models.CharField(max_length=64)
     subject = models.TextField()
-    severity = models.CharField(max_length=8, choices=_SEVERITIES)
+    severity = models.CharField(max_length=8, choices=choices_of(Severity))
     owner = models.CharField(max_length=200, blank=True, default="")
     cause_over_ms = models.BigIntegerField(null=True)
     closed_ms = models.BigIntegerField(null=True)
@@ -151,7 +158,7 @@ class IncidentFinding(models.Model):
     subject = models.TextField()
     role = models.CharField(max_length=6, choices=Role)
     #: The finding's severity and summary when it joined the incident.
-    severity = models.CharField(max_length=8, choices=_SEVERITIES)
+    severity = models.CharField(max_length=8, choices=choices_of(Severity))
     summary = models.TextField()
     since_ms = models.BigIntegerField()
     until_ms = models.BigIntegerField(null=True)
@@ -176,9 +183,7 @@ class IncidentEvent(models.Model):
 
     incident = models.ForeignKey(Incident, models.CASCADE, related_name="events")
     at_ms = models.BigIntegerField()
-    kind = models.CharField(
-        max_length=16, choices=[(choice.value, choice.value) for choice in IncidentEventKind]
-    )
+    kind = models.CharField(max_length=16, choices=choices_of(IncidentEventKind))
     #: The rule and subject of its finding; "" for an event without a finding.
     rule = models.CharField(max_length=64, blank=True)
     subject = models.TextField(blank=True)
@@ -213,3 +218,100 @@ class AuditViolationRecord(OfCluster):
 
     def __str__(self) -> str:
         return self.pipeline
+
+
+class Recovery(Observed):
+    """An episode of a transactional id (`fenceline.losses.recoveries`)."""
+
+    #: As in Transaction.
+    key = models.BinaryField(max_length=32)
+    transactional_id = models.TextField()
+    application = models.CharField(max_length=200)
+    cause = models.CharField(max_length=16, choices=choices_of(TransitionKind))
+    confidence = models.CharField(max_length=9, choices=choices_of(Confidence))
+    producer_id = models.BigIntegerField()
+    producer_epoch = models.IntegerField()
+    #: The transition that began the episode.
+    topic_id = models.CharField(max_length=64)
+    log_partition = models.IntegerField()
+    log_offset = models.BigIntegerField()
+    #: The correction from the coordinator's clock to Fenceline's, the same for all instants of the row.
+    clock_ms = models.BigIntegerField(default=0)
+    #: When the abort was decided; when the transaction began, if known.
+    opened_ms = models.BigIntegerField()
+    begun_ms = models.BigIntegerField(null=True)
+    #: The timestamp of CompleteAbort: when the end was decided, and its markers began to be written.
+    completed_ms = models.BigIntegerField(null=True)
+    #: When the LSO had passed in every partition; when the id or its application committed again; the end.
+    released_ms = models.BigIntegerField(null=True)
+    #: Whether `released_ms` is the time at which the release was noticed, an upper bound; else it is from
+    #: records.
+    release_noticed = models.BooleanField(default=False)
+    resumed_ms = models.BigIntegerField(null=True)
+    #: The transactional id that committed again, as escaped text.
+    resumed_by = models.TextField(blank=True)
+    closed_ms = models.BigIntegerField(null=True)
+    outcome = models.CharField(max_length=16, choices=choices_of(RecoveryOutcome))
+    #: Records held behind the LSO at the release; None if not observed.
+    records_released = models.BigIntegerField(null=True)
+    #: The partitions that the transaction wrote to: [["topic", [0, 2]], …]
+    partitions = models.JSONField(default=list)
+    #: The topics among them, as `fenceline.losses.recoveries.WrittenTopic`: [["topic", "topic id", true], …]
+    topics = models.JSONField(default=list)
+    #: The observed LSOs that it held: [["topic", 0, offset, "topic id"], …]
+    pins = models.JSONField(default=list)
+    #: The waiting groups, as `fenceline.losses.recoveries.Wait`:
+    #: [["group", "topic", 0, offset, since_ms, resumed_ms], …]
+    waited = models.JSONField(default=list)
+    #: The lost records, as `fenceline.losses.recoveries.LostRecords`:
+    #: [["topic", 0, first, last, records, sure, note, …], …]
+    lost = models.JSONField(default=list)
+    #: Whether the search of every partition's range is done.
+    lost_complete = models.BooleanField(default=False)
+
+    class Meta:
+        verbose_name = "recovery"
+        verbose_name_plural = "recoveries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "topic_id", "log_partition", "log_offset"], name="recovery_transition"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "opened_ms"], name="recovery_opened"),
+            models.Index(fields=["cluster", "key", "opened_ms"], name="recovery_key"),
+            models.Index(fields=["cluster"], condition=Q(closed_ms=None), name="recovery_open"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}: {self.cause}"
+
+
+class AbortedCommit(OfCluster):
+    """A committed transaction that lost records before its commit (`fenceline.losses.aborted_commits`)."""
+
+    #: As in Transaction.
+    key = models.BinaryField(max_length=32)
+    transactional_id = models.TextField()
+    application = models.CharField(max_length=200, blank=True)
+    producer_id = models.BigIntegerField()
+    #: When it began, by the coordinator's timestamp: identifies the transaction together with the producer
+    #: id.
+    started_ms = models.BigIntegerField()
+    #: When its commit was decided, by Fenceline's clock.
+    committed_ms = models.BigIntegerField()
+    #: The lost records, as `fenceline.losses.recoveries.LostRecords`:
+    #: [["topic", 0, first, last, records, sure, note, …], …]
+    lost = models.JSONField(default=list)
+
+    class Meta:
+        verbose_name = "lossy commit"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "key", "producer_id", "started_ms"], name="aborted_commit_transaction"
+            )
+        ]
+        indexes = [models.Index(fields=["cluster", "committed_ms"], name="aborted_commit_at")]
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}@{self.started_ms}"

@@ -3,7 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Observed, OfCluster
+from dashboard.models.collecting import Observed, OfCluster, choices_of
 from fenceline.kafka.partitions import PartitionVerdict
 
 
@@ -27,9 +27,7 @@ class PartitionRecord(Observed):
     seen_ms = models.BigIntegerField(null=True)
     #: The time, by Fenceline's clock, since which the LSO is stuck below the high watermark; else None.
     pinned_ms = models.BigIntegerField(null=True)
-    verdict = models.CharField(
-        max_length=7, choices=[(v.value, v.value) for v in PartitionVerdict], default="clear"
-    )
+    verdict = models.CharField(max_length=7, choices=choices_of(PartitionVerdict), default="clear")
     #: Why it cannot be observed, for an operator; else "".
     error = models.TextField(blank=True)
     #: [[at_ms, lso, high watermark], …] as JSON text, oldest first: for lag in seconds
@@ -97,7 +95,7 @@ class PinRecord(OfCluster):
     seen_ms = models.BigIntegerField()
     #: The transactional id of the producer id, as escaped text; "" if unknown.
     transactional_id = models.TextField(blank=True)
-    verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in PartitionVerdict])
+    verdict = models.CharField(max_length=7, choices=choices_of(PartitionVerdict))
     #: The reason for the verdict, a `fenceline.kafka.partitions.VerdictReason`.
     ground = models.CharField(max_length=24)
 

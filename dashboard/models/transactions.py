@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Observed, OfCluster, ScopedManager
+from dashboard.models.collecting import Observed, OfCluster, ScopedManager, choices_of
 from fenceline.facts import OPEN_STATES, Confidence, TransactionState, TransitionKind, TransitionReason
 
 
@@ -65,9 +65,7 @@ class Transaction(Observed):
     #: Escaped by `fenceline.decode.text.escape_bytes`.
     transactional_id = models.TextField()
     application = models.CharField(max_length=200, default="")
-    state = models.CharField(
-        max_length=16, choices=[(state.value, state.value) for state in TransactionState]
-    )
+    state = models.CharField(max_length=16, choices=choices_of(TransactionState))
     producer_id = models.BigIntegerField()
     producer_epoch = models.IntegerField()
     timeout_ms = models.IntegerField()
@@ -146,13 +144,9 @@ class TransitionRecord(Observed):
     key = models.BinaryField(max_length=32)
     transactional_id = models.TextField()
     application = models.CharField(max_length=200)
-    kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in TransitionKind])
-    confidence = models.CharField(
-        max_length=9, choices=[(choice.value, choice.value) for choice in Confidence]
-    )
-    reason = models.CharField(
-        max_length=24, choices=[(reason.value, reason.value) for reason in TransitionReason]
-    )
+    kind = models.CharField(max_length=16, choices=choices_of(TransitionKind))
+    confidence = models.CharField(max_length=9, choices=choices_of(Confidence))
+    reason = models.CharField(max_length=24, choices=choices_of(TransitionReason))
     at_ms = models.BigIntegerField()
     producer_id = models.BigIntegerField()
     producer_epoch = models.IntegerField()

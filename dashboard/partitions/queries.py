@@ -16,8 +16,7 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.runtime import criteria, loop, visibility
-from dashboard.runtime.criteria import Criteria, Sorted
-from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.criteria import Criteria, Number, Page, Sorted, page_of, sorted_columns
 from fenceline.decode.record_batches import BatchWriters
 from fenceline.decode.typed import read_json, record_of
 from fenceline.facts import NOT_REPORTED
@@ -281,10 +280,7 @@ def _order(wanted: SortedPartitions) -> Sequence[OrderBy]:
         "held": [_HELD],
         "age": [F("pinned_ms")],
     }
-    chosen: list[Expression | F] = [*by.get(wanted.sort, ()), F("topic"), F("partition"), F("cluster_id")]
-    first, *rest = chosen
-    turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
-    return [turned, *(OrderBy(column, nulls_last=True) for column in rest)]
+    return sorted_columns(wanted, *by.get(wanted.sort, ()), F("topic"), F("partition"), F("cluster_id"))
 
 
 def pin_of(row: PinRecord) -> Pin:

@@ -14,7 +14,7 @@ from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries.evidence import written_records
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from dashboard.transactions.recents import recent_rings
+from dashboard.transactions.sql import recent_rings
 from fenceline.facts import TopicPartition, TransactionState, Transition, TransitionKind, expand_partitions
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.partitions import PartitionVerdict

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dashboard.models import AbortedCommit, GroupOffset, PartitionRecord, Position, Recovery, Tally
 from dashboard.runtime.collector_store import TRANSACTION_STATE
-from dashboard.transactions.recents import recent_rings
+from dashboard.transactions.sql import recent_rings
 from fenceline.facts import TopicPartition, TransitionKind, expand_partitions
 from fenceline.kafka import offset_histories
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms

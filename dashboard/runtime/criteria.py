@@ -1,11 +1,16 @@
-"""Parameters of lists: one description of a query string for both the page and the API."""
+"""Parameters of lists, one description of a query string for both the page and the API; and pages of a list
+with a known length.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
 
-from django.db.models import Q
+from django.core.paginator import Paginator
+from django.db.models import Case, F, IntegerField, Q, QuerySet, Value, When
+from django.db.models.expressions import Expression, OrderBy
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -104,6 +109,18 @@ class Sorted(Criteria):
         return self.dir == "desc"
 
 
+def sorted_columns(wanted: Sorted, first: Expression | F, *rest: Expression | F) -> Sequence[OrderBy]:
+    """Return the order of a list: the first column in the requested direction; unknown values come last."""
+    turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
+    return [turned, *(OrderBy(column, nulls_last=True) for column in rest)]
+
+
+def rank_of(column: str, values: Sequence[object]) -> Case:
+    """Return a column's place in a sequence of values, as SQL; other values come last."""
+    ranks = (When(**{column: value}, then=Value(n)) for n, value in enumerate(values))
+    return Case(*ranks, default=Value(len(values)), output_field=IntegerField())
+
+
 def parameter_fields(criteria: type[Criteria]) -> Mapping[str, FieldInfo]:
     """Return the fields of a list by their parameters."""
     return {field.alias or name: field for name, field in criteria.model_fields.items()}
@@ -153,3 +170,44 @@ def overlaps_range(wanted: Ranged, start: str, end: str) -> Q:
 
 def _comparable(field: str, ms: int) -> int | datetime:
     return ms if field.endswith("_ms") else _EPOCH + timedelta(milliseconds=ms)
+
+
+Row = TypeVar("Row")
+Other = TypeVar("Other")
+#: A page's number; text as in a URL, None for the first page.
+Number = int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row]):
+    """A page with some of `total` rows; `number` counts from 1."""
+
+    items: Sequence[Row]
+    total: int
+    number: int
+    size: int
+    #: The number of pages, at least one.
+    pages: int
+    #: False if more than `total` rows match, because counting has a limit.
+    whole: bool = True
+
+    @property
+    def first(self) -> int:
+        """Return the position of this page's first row, counted from 1."""
+        return (self.number - 1) * self.size + 1
+
+    @property
+    def last(self) -> int:
+        """Return the position of this page's last row."""
+        return self.first + len(self.items) - 1
+
+    def with_items(self, items: Sequence[Other]) -> "Page[Other]":
+        """Return the same page with other items."""
+        return Page(items, self.total, self.number, self.size, self.pages, self.whole)
+
+
+def page_of(rows: QuerySet[Any, Row] | Sequence[Row], number: Number, size: int) -> Page[Row]:
+    """Return a page of ordered rows: the last for a number beyond the end, the first for an invalid one."""
+    page = Paginator(rows, size).get_page(number)
+    total = page.paginator.count
+    return Page(list(page.object_list), total, page.number, size, page.paginator.num_pages)

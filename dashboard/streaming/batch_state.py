@@ -28,7 +28,7 @@ from dashboard.runtime.sql import in_portions
 from dashboard.streaming.positions import MissingPlaces, batches_by_number, missing_by_query
 from dashboard.streaming.queries import newest_batches
 from dashboard.streaming.registry import driver_of
-from dashboard.transactions.recents import recent_rings
+from dashboard.transactions.sql import recent_rings
 from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, Severity, TransactionState
 from fenceline.findings.visibility import EVERYWHERE

@@ -8,8 +8,7 @@ from django.db.models import Count, F, Max, QuerySet
 from django.db.models.functions import Coalesce
 
 from dashboard.models import Batch, Query, SinkDecision, Transaction
-from dashboard.runtime.criteria import Ranged
-from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.criteria import Number, Page, Ranged, page_of
 from dashboard.streaming.batch_state import decision_of, done_of, owner_query, prepared_decisions
 from fenceline.decode.ledger import transaction_from_json
 from fenceline.grouping import grouped

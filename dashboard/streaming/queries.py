@@ -22,9 +22,8 @@ from django.db.models.expressions import Expression, OrderBy
 
 from dashboard.models import Batch, OperatorStateRecord, Query, Run, state_at
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
+from dashboard.runtime.criteria import Criteria, Name, Number, Page, Search, Sorted, page_of, sorted_columns
 from dashboard.runtime.loop import now_ms
-from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.runtime.sql import write_rows
 from fenceline.grouping import grouped
 from fenceline.spark.records import QueryState
@@ -206,10 +205,7 @@ def _order(wanted: SortedQueries) -> Sequence[OrderBy]:
         "batch": [F("planned")],
         "age": [F("finished_ms")],
     }
-    chosen: list[Expression | F] = [*by.get(wanted.sort, ()), F("name"), F("cluster_id"), F("ident")]
-    first, *rest = chosen
-    turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
-    return [turned, *(OrderBy(column, nulls_last=True) for column in rest)]
+    return sorted_columns(wanted, *by.get(wanted.sort, ()), F("name"), F("cluster_id"), F("ident"))
 
 
 def save_operator_state(row: Query, state: Sequence[OperatorState]) -> None:

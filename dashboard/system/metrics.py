@@ -25,7 +25,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from dashboard.models import Action, Alert, Delivery
-from dashboard.runtime import stale_collectors, visibility
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.system import metrics_queries
 from fenceline.engines.connect import STATES
@@ -40,7 +40,7 @@ from fenceline.series.histograms import Histogram
 from fenceline.spark.records import QueryState
 
 if TYPE_CHECKING:
-    from dashboard.runtime.stale_collectors import LiveCollector
+    from dashboard.runtime.visibility import LiveCollector
 
 #: The period in which deliveries are counted.
 DELIVERIES_WITHIN = timedelta(hours=1)
@@ -128,7 +128,7 @@ class Metrics(Collector):
             samples = [(_names(row), figure.value(row)) for row in rows]
             yield _counter(figure.name, figure.text, labels, samples)
         gaps = {_names(row): 0 for row in rows} | dict(metrics_queries.gap_counts())
-        for gap in stale_collectors.late_gaps(rows, settings.FENCELINE.limits, self._now_ms):
+        for gap in visibility.late_gaps(rows, settings.FENCELINE.limits, self._now_ms):
             # A collector that reports its own failure is not counted twice.
             gaps[gap.cluster.name, gap.source] = max(1, gaps[gap.cluster.name, gap.source])
         text = "Gaps in what could be seen that are open, and collectors that are late."

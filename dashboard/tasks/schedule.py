@@ -5,13 +5,13 @@ import time
 from celery import shared_task
 from django.conf import settings
 
-from dashboard.actions import execute, recover_workers
+from dashboard.actions import execute, follow_up
 from dashboard.alerts import deliver
 from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names, leases, loop, retention
-from dashboard.tasks import cluster_polls, offsets, partitions, recoveries, store_polls, tails
+from dashboard.tasks import partitions, polls, recoveries, tails
 from dashboard.tasks.slice import PerCluster, Polled, each_second
 
 #: Seconds between two portions while there are rows to prune, and while there are none.
@@ -43,9 +43,9 @@ def export_metrics() -> None:
 
 def _follow(lease: leases.Lease) -> loop.Turns:
     try:
-        yield from each_second(lambda: recover_workers.follow_actions(lease, now_ms=loop.now_ms()))
+        yield from each_second(lambda: follow_up.follow_actions(lease, now_ms=loop.now_ms()))
     finally:
-        recover_workers.close_connections(lease.cluster)
+        follow_up.close_connections(lease.cluster)
 
 
 def _deliver(lease: leases.Lease) -> loop.Turns:
@@ -87,11 +87,10 @@ JUDGES = (
     Polled("dashboard.alert", evaluate_alerts.NAME, _alert, ttl=leases.TTL, asks=False),
     Polled("dashboard.prune", retention.NAME, _prune, asks=False),
     deliveries,
-    Polled("dashboard.follow_actions", recover_workers.NAME, _follow, ttl=recover_workers.TTL),
+    Polled("dashboard.follow_actions", follow_up.NAME, _follow, ttl=follow_up.TTL),
 )
 _ALL = (
-    tails.tailed, offsets.tailed, partitions.polled, recoveries.polled, *cluster_polls.POLLED,
-    *store_polls.POLLED, *JUDGES,
+    tails.tailed, tails.tailed_offsets, partitions.polled, recoveries.polled, *polls.POLLED, *JUDGES,
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from dashboard.models import Action, ActionRecord, Recent, Transaction, TransitionRecord
 from dashboard.transactions import sql as transaction_sql
-from dashboard.transactions.recents import recent_ring
+from dashboard.transactions.sql import recent_ring
 from fenceline.facts import TransactionState, Transition
 from fenceline.kafka.attributions import (
     ActionCause,

@@ -25,8 +25,7 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
-from dashboard.runtime.paging import Page
+from dashboard.runtime.criteria import Criteria, Name, Page, Search, Sorted
 from dashboard.transactions.sql import unpacked_partitions
 from fenceline.facts import OPEN_STATES, TopicPartitions, TransactionState
 from fenceline.kafka.transactional_ids import key_of_name, keys_named
@@ -256,7 +255,8 @@ def _searched(wanted: SortedTransactions, cluster_id: int, now_ms: int) -> Seque
     """
     rows = Transaction.objects.filter(cluster=cluster_id)
     if wanted.q or wanted.application:
-        named = _ordered(matching_rows(rows, _of_any_state(wanted), now_ms), NAME, wanted)
+        of_any_state = wanted.model_copy(update={"state": "", "min_age_s": None})
+        named = _ordered(matching_rows(rows, of_any_state, now_ms), NAME, wanted)
         names = list(named[: MOST_COUNTED + 1])
         if not wanted.state and wanted.min_age_s is None:
             return names
@@ -268,10 +268,6 @@ def _searched(wanted: SortedTransactions, cluster_id: int, now_ms: int) -> Seque
     if wanted.only_open or wanted.state in IDLE:
         rows, by = (rows if wanted.only_open else rows.filter(IS_IDLE)), Unindexed(NAME)
     return list(_ordered(matching_rows(rows, wanted, now_ms), by, wanted)[: MOST_COUNTED + 1])
-
-
-def _of_any_state(wanted: SortedTransactions) -> SortedTransactions:
-    return wanted.model_copy(update={"state": "", "min_age_s": None})
 
 
 def _by(wanted: SortedTransactions) -> OrderBy:

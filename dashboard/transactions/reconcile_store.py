@@ -15,11 +15,11 @@ from django.db.models import F, QuerySet
 from dashboard.models import IS_OPEN, Collector, PartitionRecord, Position, Recent, Transaction
 from dashboard.runtime import collector_store, sql
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.stale_collectors import absence_doubt
+from dashboard.runtime.visibility import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
 from dashboard.transactions import sql as transaction_sql
-from dashboard.transactions.inferred_store import infer_corrections, save_history
+from dashboard.transactions.store import infer_corrections, save_history
 from fenceline.facts import NOT_FROM_LOG, Tombstone, TransactionRecord, TransactionState
 from fenceline.formatting import fit_name
 from fenceline.kafka.applications import application_of

@@ -1,4 +1,5 @@
-"""The SQL of `store`: write the results of a fold as rows. Call the functions in its database transaction.
+"""The SQL of `store`: write the results of a fold as rows, and read the last transitions of ids. Call the
+functions that write in its database transaction.
 
 The SQL is raw, for SQLite and PostgreSQL alike (`dashboard.runtime.sql`). Every table is written in key
 order, so that writers cannot deadlock.
@@ -6,7 +7,7 @@ order, so that writers cannot deadlock.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -14,7 +15,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import Count, Sum
+from django.db.models import BigIntegerField, Count, Sum, Value
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
 from dashboard.runtime.sql import Row, Upsert, overwrite_changes, portions, read_rows, write_rows
@@ -102,7 +103,10 @@ def read_priors(cluster_id: int, log_keys: Mapping[int, Iterable[bytes]]) -> dic
     priors: dict[int, dict[bytes, Prior]] = {partition: {} for partition in wanted}
     for partition, keys in wanted.items():
         for key in keys.keys() & (rows.keys() | gone.keys()):
-            prior = _prior(rows[key], partition) if key in rows else _forgotten(gone[key])
+            if key in rows:
+                prior = _prior(rows[key], partition)
+            else:
+                prior = Prior(offset=transition_ring.expiry_offset(gone[key]))
             priors[partition][keys[key]] = prior._replace(packed=gone.get(key, prior.packed))
     return priors
 
@@ -132,10 +136,6 @@ def _prior(row: Sequence[Any], partition: int) -> Prior:
         "", state, producer_id, epoch, timeout_ms, partitions, updated_ms, started_ms, version
     )  # fmt: skip
     return Prior(state, record, offset, bytes(packed))
-
-
-def _forgotten(packed: bytes) -> Prior:
-    return Prior(offset=transition_ring.expiry_offset(packed))
 
 
 class NewestRows(NamedTuple):
@@ -331,3 +331,34 @@ def add_states(cluster_id: int, shard: int, changes: Mapping[TransactionState, i
         if by
     )
     write_rows(StateCount, rows, _STATE_KEY, merge=_ADDED)
+
+
+_FORGOTTEN, _KNOWN, _NEVER = Value(0), Value(1), Value(None, output_field=BigIntegerField())
+
+
+class RecentRing(NamedTuple):
+    """The last transitions of an id, packed by `transition_ring.pack_ring`."""
+
+    packed: bytes
+    #: When its coordinator removed the id; None while it is known.
+    expired_ms: int | None = None
+
+
+def recent_rings(cluster_id: int, keys: Collection[bytes]) -> dict[bytes, RecentRing]:
+    """Return the last transitions by key, without ids that have no transitions."""
+    rings: dict[bytes, RecentRing] = {}
+    for portion in portions(keys):
+        forgotten = Recent.objects.filter(cluster_id=cluster_id, key__in=portion)
+        known = Transaction.objects.filter(cluster_id=cluster_id, key__in=portion).exclude(recent=b"")
+        rows = forgotten.values_list("key", "packed", "expired_ms", _FORGOTTEN).union(
+            known.values_list("key", "recent", _NEVER, _KNOWN), all=True
+        )
+        for key, packed, expired_ms, is_known in rows:
+            if is_known or bytes(key) not in rings:
+                rings[bytes(key)] = RecentRing(bytes(packed), expired_ms)
+    return rings
+
+
+def recent_ring(cluster_id: int, key: bytes) -> RecentRing | None:
+    """Return the last transitions of an id, None without any."""
+    return recent_rings(cluster_id, [key]).get(key)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.conf import settings
 
 from dashboard.models import Cluster
-from dashboard.runtime import stale_collectors, visibility
+from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import (
     FLINK,
     JUDGE,
@@ -22,7 +22,7 @@ from dashboard.runtime.collector_names import (
 )
 
 if TYPE_CHECKING:
-    from dashboard.runtime.stale_collectors import LiveCollector
+    from dashboard.runtime.visibility import LiveCollector
 
 #: Seconds without new data after which a page warns; `limits.collector_behind_s` may require more.
 STALE_AFTER_S = 10.0
@@ -143,6 +143,4 @@ def _late(row: LiveCollector, now_ms: int) -> Blind | None:
     since_ms = row.seen_through_ms
     if since_ms is None or now_ms - since_ms <= stale_after_ms():
         return None
-    return Blind(
-        row.cluster.name, row.name, since_ms, stale_collectors.gap_reason(row, since_ms), is_broken=False
-    )
+    return Blind(row.cluster.name, row.name, since_ms, visibility.gap_reason(row, since_ms), is_broken=False)

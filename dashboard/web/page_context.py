@@ -1,4 +1,6 @@
-"""The frame of every page: navigation, cluster, freshness, open findings."""
+"""The frame of every page: navigation, cluster, freshness, open findings; and how a streaming query becomes
+known.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ from fenceline.grouping import grouped
 from fenceline.history.time_range import LAST, TimeRange
 
 if TYPE_CHECKING:
-    from dashboard.runtime.stale_collectors import LiveCollector
+    from dashboard.runtime.visibility import LiveCollector
+
 
 #: Parameters that choose a part of a list, or its order: a download contains the whole range.
 _PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges.PARAMETERS})
@@ -302,3 +305,22 @@ def chrome_of(request: HttpRequest) -> Chrome:
 def chrome_context(request: HttpRequest) -> dict[str, Any]:
     """Return the context of base.html; the database is queried only when it is rendered."""
     return {"chrome": chrome_of(request), "now_ms": now_ms(request)}
+
+
+def attach_lines(request: HttpRequest) -> Mapping[str, str]:
+    """Return the exact lines that make a query known: one for its driver, two for the configuration."""
+    frame = chrome_of(request)
+    cluster = frame.cluster or (frame.clusters[0].name if frame.clusters else "NAME")
+    path = settings.FENCELINE.path
+    return {
+        "cluster": cluster,
+        "url": f"{request.scheme}://{request.get_host()}",
+        "root": "s3a://bucket/checkpoints",
+        "file": path.name if path else "fenceline.toml",
+    }
+
+
+def first_query(request: HttpRequest) -> str:
+    """Return when to expect the demo's first query; "" without one."""
+    is_starting = now_ms(request) < settings.DEMO_SPARK_UNTIL_MS
+    return "The demo's Spark query appears about 2 min after the start." if is_starting else ""

@@ -82,7 +82,7 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
         "plan": plan,
         "shown": shown,
         "look": style,
-        "title": _title(plan, shown, style),
+        "title": f"{style.verb} {f'{len(plan.subjects):,} at once' if shown.more else shown.title}",
         "subjects": subjects,
         "folded": len(subjects) > _UNFOLDED,
         "refused": [subject for subject in subjects if subject.of.is_refused],
@@ -97,10 +97,6 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
         "most_reason": MOST_REASON,
         "sent_to": count_noun(len(plan.doable_subjects), "subject"),
     }
-
-
-def _title(plan: Plan, shown: action_audit.ActionStatus, style: action_labels.ActStyle) -> str:
-    return f"{style.verb} {shown.title}" if not shown.more else f"{style.verb} {len(plan.subjects):,} at once"
 
 
 def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[PlanSubject]:

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -13,8 +12,7 @@ from dashboard.evaluation import finding_queries
 from dashboard.history.audits import audited_markers
 from dashboard.labels import query as query_labels
 from dashboard.models import Batch, Query
-from dashboard.runtime.criteria import Ranged
-from dashboard.runtime.paging import page_of
+from dashboard.runtime.criteria import Ranged, page_of
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag
 from dashboard.streaming import queries as streaming_queries
@@ -25,15 +23,16 @@ from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.charts import query_figures
+from dashboard.web.charts.series_figures import subject_history
 from dashboard.web.forms.chips import chosen_tab, detail_tabs
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.headlines.detail import DetailHeadline, query_headline
-from dashboard.web.onboarding import attach_lines
+from dashboard.web.page_context import attach_lines
 from dashboard.web.per_request import now_ms
-from dashboard.web.series.context import subject_history
+from fenceline.formatting import count_noun
 from fenceline.history.time_range import TimeRange
 from fenceline.spark.batch_chain import first_broken_link, with_markers
-from fenceline.spark.state_chains import OperatorState, StateChain, broken_sentence
+from fenceline.spark.state_chains import OperatorState, broken_sentence
 
 #: Maximum batches of the charts, and batches and partitions of a page.
 _CHARTED, _BATCHES, _PARTITIONS = 60, 6, 50
@@ -158,8 +157,7 @@ def _batches(page: _QueryPage) -> Mapping[str, Any]:
 def _charts(page: _QueryPage) -> Mapping[str, Any]:
     """Return the charts of batches that a listener reported, and their figures."""
     row, asked = page.row, page_context.chrome_of(page.request).time_range
-    charted = _charted(asked, row, page.recent)
-    lately, within = charted.batches, charted.within
+    lately, words, within = _charted(asked, row, page.recent)
     phases = query_figures.phases_of(lately)
     has_durations = bool(lately) and any(batch.durations for batch in lately)
     written = {
@@ -168,7 +166,7 @@ def _charts(page: _QueryPage) -> Mapping[str, Any]:
     return {
         "listened": bool(page.recent),
         "lately": lately,
-        "lately_words": charted.words,
+        "lately_words": words,
         "durations": query_figures.duration_figure(lately, within) if has_durations else None,
         "durations_words": _durations_words(lately),
         "rows_chart": query_figures.row_figure(lately, written, within) if lately else None,
@@ -181,27 +179,23 @@ def _charts(page: _QueryPage) -> Mapping[str, Any]:
     }
 
 
-class _Charted(NamedTuple):
-    """The batches of the charts, their description, and their range; None for the last batches."""
-
-    batches: Sequence[Batch]
-    words: str
-    within: TimeRange | None = None
-
-
-def _charted(asked: PageRange, row: Query, recent: Sequence[Batch]) -> _Charted:
-    """Return the batches of the page's range; on a Live page, the last reported ones."""
+def _charted(
+    asked: PageRange, row: Query, recent: Sequence[Batch]
+) -> tuple[Sequence[Batch], str, TimeRange | None]:
+    """Return the batches of the page's range, in words, and the range; on a Live page, the last reported ones
+    and None.
+    """
     if asked.is_live:
-        return _Charted(recent, f"last {len(recent)} reported batches")
+        return recent, f"last {len(recent)} reported batches", None
     shown = asked.window()
     slowest = streaming_batches.slowest_batches([row], shown.from_ms, shown.to_ms, most=_CHARTED)
     if slowest.is_whole:
-        words = "1 batch" if slowest.number == 1 else f"{slowest.number:,} batches"
-        return _Charted(slowest.batches, words, shown)
+        words = count_noun(slowest.number, "batch")
+        return slowest.batches, words, shown
     if not slowest.batches:
-        return _Charted((), "too many batches for a chart: choose a shorter range", shown)
+        return (), "too many batches for a chart: choose a shorter range", shown
     words = f"the slowest of each step: {len(slowest.batches):,} of {slowest.number:,} batches"
-    return _Charted(slowest.batches, words, shown)
+    return slowest.batches, words, shown
 
 
 def _figures(lately: Sequence[Batch]) -> Mapping[str, Any]:
@@ -286,43 +280,27 @@ _TABS = {
 _SHOWN, _FOLDED = 8, 200
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorView:
-    """The state of one operator for its query's page."""
-
-    state: OperatorState
-    #: Its listener's report after the newest batch; None without one.
-    rows: Mapping[str, Any] | None
-    #: Damage that prevents a restart, one sentence each, the first few.
-    broken: Sequence[str]
-    shown: Sequence[StateChain]
-    folded: Sequence[StateChain]
-    #: Number of chains in neither list.
-    more: int
-
-    @property
-    def size(self) -> int:
-        return sum(chain.size for chain in self.state.chains)
-
-
 def operator_views(
     states: Sequence[OperatorState], reported: Sequence[Mapping[str, Any]]
-) -> Sequence[OperatorView]:
+) -> Sequence[Mapping[str, Any]]:
     """Return operators with their reported rows; for two operators with one name the rows are unknown."""
     names = Counter(operator["name"] for operator in reported)
     rows = {operator["name"]: operator for operator in reported if names[operator["name"]] == 1}
     return [_operator_view(state, rows.get(state.name)) for state in states]
 
 
-def _operator_view(state: OperatorState, rows: Mapping[str, Any] | None) -> OperatorView:
-    return OperatorView(
-        state,
-        rows,
-        [broken_sentence(chain) for chain in state.broken[:_SHOWN]],
-        state.chains[:_SHOWN],
-        state.chains[_SHOWN:_FOLDED],
-        max(0, len(state.chains) - _FOLDED),
-    )
+def _operator_view(state: OperatorState, rows: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return {
+        "state": state,
+        "size": sum(chain.size for chain in state.chains),
+        # Its listener's report after the newest batch; None without one.
+        "rows": rows,
+        # Damage that prevents a restart, one sentence each, the first few.
+        "broken": [broken_sentence(chain) for chain in state.broken[:_SHOWN]],
+        "shown": state.chains[:_SHOWN],
+        "folded": state.chains[_SHOWN:_FOLDED],
+        "more": max(0, len(state.chains) - _FOLDED),
+    }
 
 
 def checkpoint_details(row: Query, newest: Batch | None) -> Mapping[str, Any]:
@@ -337,10 +315,6 @@ def checkpoint_details(row: Query, newest: Batch | None) -> Mapping[str, Any]:
             for source, at in detail.get("initial", {}).items()
         ],
         "newest_decision": streaming_batches.newest_decision(row) if row.ledger_id else None,
-        "watermark_ms": _watermark_ms(newest),
+        # None without a watermark, for which Spark writes 0.
+        "watermark_ms": (newest.next_watermark_ms or newest.watermark_ms or None) if newest else None,
     }
-
-
-def _watermark_ms(newest: Batch | None) -> int | None:
-    """Return the newest watermark, None without one, for which Spark writes 0."""
-    return None if newest is None else newest.next_watermark_ms or newest.watermark_ms or None

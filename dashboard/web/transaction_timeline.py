@@ -213,31 +213,6 @@ _TALL = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """One state; x and y are its upper left corner, `text_x` and `text_y` the place of its word."""
-
-    name: str
-    x: int
-    y: int
-    lit: bool
-    width: int = _WIDTH
-    height: int = _HEIGHT
-
-    @property
-    def css(self) -> str:
-        return f"box box-lit box-{self.name}" if self.lit else "box"
-
-    @property
-    def text_x(self) -> int:
-        return self.x + self.width // 2
-
-    @property
-    def text_y(self) -> int:
-        """Return the base line of a vertically centred word."""
-        return self.y + self.height // 2 + 4
-
-
 def draw_diagrams(state: str) -> Sequence[Mapping[str, Any]]:
     """Return the machine with `state` lit, laid out for wide pages and for phones."""
     return [_layout("wide", 562, 140, _WIDE, state), _layout("tall", 280, 240, _TALL, state)]
@@ -247,9 +222,24 @@ def _layout(
     name: str, width: int, height: int, corners: Mapping[TransactionState, tuple[int, int]], state: str
 ) -> Mapping[str, Any]:
     passed = set(_way_to(TransactionState(state)))
-    boxes = [Box(shown.value, *corner, lit=shown == state) for shown, corner in corners.items()]
+    boxes = [_box(shown.value, *corner, lit=shown == state) for shown, corner in corners.items()]
     lines = [_line(corners[a], corners[b], name == "wide", (a, b) in passed) for a, b in _NEXT]
     return {"name": name, "width": width, "height": height, "boxes": boxes, "lines": lines}
+
+
+def _box(name: str, x: int, y: int, *, lit: bool) -> Mapping[str, Any]:
+    """Return one state; `x` and `y` are its upper left corner, the text is centred."""
+    return {
+        "name": name,
+        "x": x,
+        "y": y,
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "lit": lit,
+        "css": f"box box-lit box-{name}" if lit else "box",
+        "text_x": x + _WIDTH // 2,
+        "text_y": y + _HEIGHT // 2 + 4,
+    }
 
 
 def _line(start: tuple[int, int], end: tuple[int, int], across: bool, passed: bool) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dashboard.api.routers.transitions import NotableKind
+from dashboard.api.routers.events import NotableKind
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from fenceline.decode import text
 from fenceline.facts import EVERYDAY, Tombstone, TransactionState, TransitionKind

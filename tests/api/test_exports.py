@@ -15,7 +15,7 @@ from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 
 from dashboard.api import list_files
-from dashboard.api.routers.exports import LISTS
+from dashboard.api.list_files import LISTS
 from dashboard.models import Cluster
 from tests.api.client import Ask, all_items
 from tests.api.description import operations, words_of

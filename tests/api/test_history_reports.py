@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.history import parquet
+from dashboard.history import job_outputs
 from fenceline.history.reports import Manifest
 from tests.api.client import Ask
 from tests.web import history_reports
@@ -24,7 +24,7 @@ def place(tmp_path: Path, settings: Any) -> Path:
         clusters={"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:9092"})},
         history_url=tmp_path.as_uri(),
     )
-    parquet.clear_cache()
+    job_outputs.clear_cache()
     return tmp_path
 
 
@@ -51,7 +51,7 @@ def test_three_ways_to_the_same_sums(ask: Ask, manifest: Manifest) -> None:
 
 def test_without_days_the_last_thirty_that_are_told(ask: Ask, manifest: Manifest) -> None:
     found = ask("history/days")
-    assert found["last_day"] == parquet.last_day(manifest)
+    assert found["last_day"] == job_outputs.last_day(manifest)
     assert (date.fromisoformat(found["last_day"]) - date.fromisoformat(found["first_day"])).days == 29
     assert found["items"]
 
@@ -79,7 +79,7 @@ def test_a_bad_question_is_told(ask: Ask, manifest: Manifest, query: str, status
 def test_no_reports_is_a_404_with_the_remedy_and_damage_a_503(ask: Ask, place: Path, settings: Any) -> None:
     assert "Run the history job" in ask("history/days", 404)["detail"]
     manifest = history_reports.history_report(place)
-    parquet.clear_cache()
+    job_outputs.clear_cache()
     for path in place.glob(f"cluster=prod/parts/part={manifest.parts[0].name}/table=*/day=*/*.parquet"):
         path.write_bytes(b"no parquet")
     assert "cannot be read" in ask("history/days?first_day=2026-11-03", 503)["detail"]

@@ -19,7 +19,7 @@ from dashboard.asgi import application
 from dashboard.mcp.tools import LONGEST_ANSWER, OPERATIONS, answer_text, described_tools
 from dashboard.models import Action, Cluster, Token
 from dashboard.system.tokens import token_digest
-from dashboard.web.server.request_threads import RequestThreads
+from dashboard.web.server.serving import RequestThreads
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db

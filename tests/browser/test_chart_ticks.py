@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dashboard.history.buckets import Bucket
+from dashboard.history.queries import Bucket
 from dashboard.models import Batch
 from dashboard.web.charts import figures, query_figures
 from dashboard.web.charts.figures import Bar, Figure

@@ -12,11 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.history import audit_store, audits
+from dashboard.history import audits
 from dashboard.models import AuditViolationRecord, Collector, FindingRecord, GapRecord, Query
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
-from dashboard.tasks import store_polls
+from dashboard.tasks import polls
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest, AuditVerdict, audits_folder
 from fenceline.spark.records import QueryState
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
@@ -50,7 +50,7 @@ def configure(settings: Settings, url: str) -> None:
 
 @pytest.fixture
 def lease(take: Take) -> Lease:
-    return take(audit_store.NAME)
+    return take(audits.NAME)
 
 
 def violated(pipeline: str = "orders_enrich", **fields: object) -> AuditManifest:
@@ -61,7 +61,7 @@ def violated(pipeline: str = "orders_enrich", **fields: object) -> AuditManifest
 def poll(lease: Lease) -> None:
     """Let the task poll once: a slice that is over when it waits for the next poll."""
     audits.clear_cache()
-    take_turns(store_polls.poll_audits(lease), 0.01)
+    take_turns(polls.poll_audits(lease), 0.01)
 
 
 def rows() -> list[tuple[str, int, int]]:
@@ -200,14 +200,14 @@ def test_a_store_that_cannot_be_read_is_a_gap_and_rows_stay(
 
 def test_nothing_runs_without_a_url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(store_polls.audits.task, "apply_async", lambda args, **_: sent.append(args[0]))
+    monkeypatch.setattr(polls.audits.task, "apply_async", lambda args, **_: sent.append(args[0]))
     configure(settings, "")
-    store_polls.audits.start({audit_store.NAME: ["prod"]})
-    store_polls.audits.task("prod")
+    polls.audits.start({audits.NAME: ["prod"]})
+    polls.audits.task("prod")
     assert sent == []
     assert not Collector.objects.exists()
     configure(settings, "file:///audits")
-    store_polls.audits.start({audit_store.NAME: ["prod"]})
+    polls.audits.start({audits.NAME: ["prod"]})
     assert sent == ["prod"]
 
 
@@ -216,7 +216,7 @@ def findings() -> list[FindingRecord]:
 
 
 def test_a_manifest_becomes_a_finding_and_a_proof_closes_it(folder: Path, take: Take) -> None:
-    lease, judge = take(audit_store.NAME), take("judge")
+    lease, judge = take(audits.NAME), take("judge")
     for ident in (QUERY_ID, f"{QUERY_ID}@copy"):
         Query.objects.create(
             cluster_id=lease.cluster_id, ident=ident, query_id=QUERY_ID, state=QueryState.UNHEARD, rev=1
@@ -236,7 +236,7 @@ def test_a_manifest_becomes_a_finding_and_a_proof_closes_it(folder: Path, take: 
 
 
 def test_a_finding_stays_while_its_audit_cannot_be_read(folder: Path, take: Take, settings: Settings) -> None:
-    lease, judge = take(audit_store.NAME), take("judge")
+    lease, judge = take(audits.NAME), take("judge")
     leave_audit(folder, violated())
     poll(lease)
     factories.evaluate_polls(judge, loop.now_ms())

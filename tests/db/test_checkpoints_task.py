@@ -12,7 +12,7 @@ from dashboard.models import Batch, Collector, GapRecord, Query
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.streaming import checkpoint_store
-from dashboard.tasks import store_polls
+from dashboard.tasks import polls
 from fenceline.limits import Limits
 from fenceline.spark.restart_prediction import RestartVerdict
 from tests.db.conftest import Take
@@ -26,7 +26,7 @@ LIMITS = Limits(checkpoints_every_s=0.01)
 @pytest.fixture(autouse=True)
 def _without_collectors() -> Iterator[None]:
     yield
-    store_polls.checkpoint_collectors.clear()
+    polls.checkpoint_collectors.clear()
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def poll_until(lease: Lease, until: Callable[[], Any], what: str) -> Any:
     """Let the task poll, in short slices, until a condition holds."""
 
     def poll_once() -> Any:
-        take_turns(store_polls.poll_checkpoints(lease), 0.05)
+        take_turns(polls.poll_checkpoints(lease), 0.05)
         return until()
 
     return wait_for(poll_once, what)
@@ -101,7 +101,7 @@ def test_folders_that_are_not_searched_are_noted(root: Path, take: Take) -> None
     wanted = {str(root): [["_delta_log", 1, log]]}
     poll_until(lease, lambda: skipped() == wanted, "it is noted")
     (root / "orders_table" / "_delta_log").rmdir()
-    store_polls.checkpoint_collectors.clear()
+    polls.checkpoint_collectors.clear()
     poll_until(lease, lambda: skipped() == {}, "it is forgotten")
 
 
@@ -122,7 +122,7 @@ def test_a_checkpoint_removed_between_two_workers_is_gone(root: Path, take: Take
     make_checkpoint(str(root / "payments"), last=0)
     lease = take(checkpoint_store.NAME)
     poll_until(lease, lambda: Query.objects.count() == 2, "both are saved")
-    store_polls.checkpoint_collectors.clear()
+    polls.checkpoint_collectors.clear()
     for file in sorted((root / "orders").rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
     (root / "orders").rmdir()
@@ -142,15 +142,15 @@ def test_only_clusters_with_a_root_are_polled(
     configure(settings, *[tmp_path] * roots, limits=Limits(checkpoints_every_s=every_s))
     messages: list[str] = []
     monkeypatch.setattr(
-        store_polls.checkpoints.task,
+        polls.checkpoints.task,
         "apply_async",
         lambda arguments, **options: messages.append(arguments[0]),
     )
     monkeypatch.setattr(loop, "begin_slice", lambda *arguments, **options: messages.append("ran"))
-    store_polls.checkpoints.start({checkpoint_store.NAME: ["prod"]})
+    polls.checkpoints.start({checkpoint_store.NAME: ["prod"]})
     assert messages == sent
-    store_polls.checkpoints.task("other")
+    polls.checkpoints.task("other")
     assert "ran" not in messages
     if sent:
-        store_polls.checkpoints.task("prod")
+        polls.checkpoints.task("prod")
         assert messages[-1] == "ran"

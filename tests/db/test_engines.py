@@ -19,7 +19,7 @@ from dashboard.engines import queries as engines
 from dashboard.engines import store
 from dashboard.models import Cluster, ConnectorRecord, FlinkJob, FlinkRunRecord, GapRecord
 from dashboard.runtime.leases import Lease
-from dashboard.tasks import store_polls
+from dashboard.tasks import polls
 from fenceline.engines.answers import EngineKind
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS, Take
@@ -233,8 +233,8 @@ def test_the_task_polls_and_saves(take: Take, serve: Serve, settings: Any) -> No
     clusters = {"prod": ClusterConfig("prod", {"bootstrap.servers": "x:1"})}
     limits = Limits(engines_every_s=0.01)
     settings.FENCELINE = Config(clusters=clusters, engines=[flink(manager.url)], limits=limits)
-    take_turns(store_polls.poll_engines(take(store.NAME)), 0.5)
-    made = store_polls.engine_collectors.pop("prod", None)
+    take_turns(polls.poll_engines(take(store.NAME)), 0.5)
+    made = polls.engine_collectors.pop("prod", None)
     assert made is not None
     made.close()
     assert FlinkRunRecord.objects.get().name == "copy"

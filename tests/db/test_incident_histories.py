@@ -168,7 +168,12 @@ def shown_live(now_ms: int) -> Sequence[Shown]:
     """Return what the first page shows now of each open incident."""
     rows = incident_queries.open_incidents("prod")
     return sorted(
-        (line.row.pk, plain_text(line.title, now_ms=now_ms), line.row.severity, tuple(line.figures))
+        (
+            line["row"].pk,
+            plain_text(line["title"], now_ms=now_ms),
+            line["row"].severity,
+            tuple(line["figures"]),
+        )
         for line in cards.incident_lines(rows)
     )
 
@@ -177,9 +182,14 @@ def shown_later(at_ms: int) -> Sequence[Shown]:
     """Return what the first page of a range that ended then shows of the incidents that were open."""
     rows = incident_queries.incidents_within("prod", at_ms, at_ms + 1, limit=100)
     return sorted(
-        (line.row.pk, plain_text(line.title, now_ms=at_ms), line.row.severity, tuple(line.figures))
+        (
+            line["row"].pk,
+            plain_text(line["title"], now_ms=at_ms),
+            line["row"].severity,
+            tuple(line["figures"]),
+        )
         for line in cards.incident_lines(rows, at_ms + 1)
-        if line.row.closed_ms is None
+        if line["row"].closed_ms is None
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from dashboard.models import Cluster, Recent, Tally, TopicTally, Transaction, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import reconcile_store
-from dashboard.transactions.recents import recent_rings
+from dashboard.transactions.sql import recent_rings
 from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, Tombstone, TopicPartition, TransactionState
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.marker_history import EndMarker

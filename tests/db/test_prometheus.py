@@ -15,7 +15,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from dashboard.alerts import deliver, delivery_queue
+from dashboard.alerts import deliver
 from dashboard.config import Config
 from dashboard.models import Cluster, Delivery
 from dashboard.runtime import loop
@@ -75,8 +75,8 @@ def active(address: str) -> dict[str, Any]:
 def sent() -> None:
     """Send what is due, as a worker does."""
     Delivery.objects.filter(state="pending").update(next_at=Now())
-    for row in delivery_queue.due_deliveries():
-        claimed = delivery_queue.claim(row.pk, 5)
+    for row in deliver.due_deliveries():
+        claimed = deliver.claim(row.pk, 5)
         assert claimed is not None
         deliver.send_delivery(claimed)
     assert not Delivery.objects.exclude(state="delivered").exists()

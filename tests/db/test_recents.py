@@ -6,8 +6,7 @@ import pytest
 
 from dashboard.models import Cluster, Recent, Transaction
 from dashboard.transactions import store
-from dashboard.transactions.recents import recent_ring, recent_rings
-from dashboard.transactions.sql import read_priors
+from dashboard.transactions.sql import read_priors, recent_ring, recent_rings
 from fenceline.facts import NOT_FROM_LOG, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of

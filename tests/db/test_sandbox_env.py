@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from dashboard.runtime.sandbox_env import sandbox_environment
+from dashboard.runtime.environment import sandbox_environment
 
 
 def test_a_running_stack_is_found(tmp_path: Path) -> None:

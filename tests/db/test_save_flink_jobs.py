@@ -15,9 +15,9 @@ import pytest
 from collectors.flink import FlinkCollector
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.engines import flink_jobs as queries
-from dashboard.engines import flink_store as store
+from dashboard.engines import store as store
 from dashboard.models import Cluster, Collector, FlinkCheckpointRecord, FlinkJob, GapRecord
-from dashboard.tasks import store_polls
+from dashboard.tasks import polls
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS, Take
 from tests.turns import take_turns
@@ -266,7 +266,7 @@ def test_the_job_whose_checkpoint_holds_an_id_counts(root: Path, poll: Poll) -> 
 @pytest.fixture
 def _without_collectors() -> Iterator[None]:
     yield
-    store_polls.flink_collectors.pop("prod", None)
+    polls.flink_collectors.pop("prod", None)
 
 
 @pytest.mark.usefixtures("_without_collectors")
@@ -278,11 +278,11 @@ def test_the_task_polls_saves_and_reports_a_root_that_is_away(root: Path, take: 
     settings.FENCELINE = Config(clusters=clusters, flink_checkpoints=roots, limits=limits)
     lease = take(store.NAME)
 
-    take_turns(store_polls.poll_flink(lease), 0.3)
+    take_turns(polls.poll_flink(lease), 0.3)
     assert FlinkJob.objects.get().pending == 1
 
     root.rename(root.with_name("away"))
-    take_turns(store_polls.poll_flink(lease), 0.3)
+    take_turns(polls.poll_flink(lease), 0.3)
     assert "does not exist: check the path" in Collector.objects.get(name=store.NAME).error
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.runtime.secret_files import SECRETS, SecretError, read_secret, with_secrets
+from dashboard.runtime.environment import SECRETS, SecretError, read_secret, with_secrets
 from sandbox.options import ROOT
 from tests.db.processes import run_python
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.tasks import tail_loop, tails
+from dashboard.tasks import tails
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +37,15 @@ class _Rest:
 def test_the_rest_of_a_closed_tail_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     topic: Any = SimpleNamespace(name="topic")
     lease: Any = SimpleNamespace(cluster="one", shard=0)
-    monkeypatch.setattr(tail_loop, "_tails", {})
-    tail_loop._tune_garbage_collector()
+    monkeypatch.setattr(tails, "_tails", {})
+    tails._tune_garbage_collector()
     for _ in range(3):
         rest = _Rest()
-        tail_loop._tails["one", "topic", 0] = SimpleNamespace(close=lambda: None, rest=rest)  # type: ignore[assignment]
+        tails._tails["one", "topic", 0] = SimpleNamespace(close=lambda: None, rest=rest)  # type: ignore[assignment]
         del rest
         # Another tail is opened meanwhile.
-        tail_loop._tune_garbage_collector()
-        tail_loop._cool(topic, lease)
+        tails._tune_garbage_collector()
+        tails._cool(topic, lease)
     assert _Rest.left == 0
 
 
@@ -61,7 +61,7 @@ def test_two_slices_in_one_process_use_a_tail_one_after_the_other(monkeypatch: p
             time.sleep(0.02)
             inside[0] -= 1
 
-    monkeypatch.setattr(tail_loop, "_TailSlice", Slice)
+    monkeypatch.setattr(tails, "_TailSlice", Slice)
     lease: Any = SimpleNamespace(cluster="one", shard=0)
     slices = [
         threading.Thread(target=tails.read_until, args=(lease, time.monotonic() + 0.1)) for _ in range(3)

@@ -25,9 +25,9 @@ ATOMIC = {
         "dashboard/runtime/collector_store.py",
         "_remove_collector",
     ): "it locks a collector's row, then the gaps that it guards",
-    ("dashboard/alerts/delivery_queue.py", "claim"): "it locks one delivery's row alone",
+    ("dashboard/alerts/deliver.py", "claim"): "it locks one delivery's row alone",
     (
-        "dashboard/alerts/delivery_queue.py",
+        "dashboard/alerts/deliver.py",
         "finish_delivery",
     ): "it locks one delivery's row, then its channel's",
     **{
@@ -63,7 +63,7 @@ OURS: dict[str, set[Place]] = {
         ("dashboard/system/live_sessions.py", "_session_ended"),
         ("dashboard/system/live_sessions.py", "_check"),
         # It forgets on an instance which audit row its transaction goes on with.
-        ("dashboard/system/audit_signals.py", "_note"),
+        ("dashboard/system/audit.py", "_note"),
     },
     "set_rollback": set(),
     "savepoint": set(),

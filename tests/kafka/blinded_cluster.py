@@ -18,7 +18,7 @@ from dashboard.groups import store as group_store
 from dashboard.models import Collector, FindingRecord, GapRecord, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import cluster_polls, offsets, partitions, tail_loop, tails
+from dashboard.tasks import partitions, polls, tails
 from dashboard.tasks.slice import poll_repeatedly
 from dashboard.transactions import reconcile_store
 from fenceline.facts import OPEN_STATES
@@ -152,7 +152,7 @@ class BlindedCluster:
         collector_store.sync_clusters([self.name])
         self._works = [
             (take_lease(self.name, tails.tail_name(0)), partial(read_slice, tailed=tails.tailed)),
-            (take_lease(self.name, offsets.offsets_name(0)), partial(read_slice, tailed=offsets.tailed)),
+            (take_lease(self.name, tails.offsets_name(0)), partial(read_slice, tailed=tails.tailed_offsets)),
             (take_lease(self.name, reconcile_store.NAME), self._reconcile),
             (take_lease(self.name, partition_store.NAME), self._partitions),
             (take_lease(self.name, group_store.NAME), self._groups),
@@ -175,11 +175,11 @@ class BlindedCluster:
 
     def restart(self) -> None:
         """Forget all that the workers keep, as their restart does."""
-        for topic in (tails.tailed, offsets.tailed):
-            tail_loop._cool(topic._topic, self._works[0][0])
-        cluster_polls.reconcilers.discard(self.name)
+        for topic in (tails.tailed, tails.tailed_offsets):
+            tails._cool(topic._topic, self._works[0][0])
+        polls.reconcilers.discard(self.name)
         partitions.disconnect(self.name)
-        cluster_polls.group_collectors.discard(self.name)
+        polls.group_collectors.discard(self.name)
 
     def live(self, dice: random.Random) -> None:
         """Begin or end the other transaction."""
@@ -207,7 +207,7 @@ class BlindedCluster:
 
     def _reconcile(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:
-            reconciler = cluster_polls.reconcilers[self.name]
+            reconciler = polls.reconcilers[self.name]
             ours = reconcile_store.ReconciledRows(lease, [tails.tail_name(0)])
             for full in (True, False):
                 reconciler._full_at = 0 if full else time.monotonic() + 60
@@ -215,7 +215,7 @@ class BlindedCluster:
                 reconcile_store.save_reconciliation(lease, polled, now_ms=loop.now_ms())
             yield 0.0
 
-        take_turns(poll_repeatedly(lease, poll, cluster_polls.reconcilers.discard), _AT_ONCE_S)
+        take_turns(poll_repeatedly(lease, poll, polls.reconcilers.discard), _AT_ONCE_S)
 
     def _partitions(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:
@@ -230,11 +230,11 @@ class BlindedCluster:
     def _groups(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:
             rows = group_store.GroupRows(lease, loop.now_ms())
-            polled = cluster_polls.group_collectors[self.name].poll(loop.now_ms(), rows, every_s=0)
+            polled = polls.group_collectors[self.name].poll(loop.now_ms(), rows, every_s=0)
             group_store.save_groups(lease, polled, rows, now_ms=loop.now_ms())
             yield 0.0
 
-        take_turns(poll_repeatedly(lease, poll, cluster_polls.group_collectors.discard), _AT_ONCE_S)
+        take_turns(poll_repeatedly(lease, poll, polls.group_collectors.discard), _AT_ONCE_S)
 
     def collector(self, name: str) -> Collector:
         """Return a collector's row."""

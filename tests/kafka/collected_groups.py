@@ -9,7 +9,7 @@ from dashboard.config import ClusterConfig
 from dashboard.groups import store as group_store
 from dashboard.models import Group, GroupOffset, Transaction
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import offsets, tails
+from dashboard.tasks import tails
 from tests.java.tools import KafkaTool
 from tests.kafka.driven import read_to_end, take_lease
 from transaction_admin.kafka_reads import ClusterReads
@@ -36,7 +36,7 @@ class CollectedGroups:
         name = properties["bootstrap.servers"].replace(":", "-") + f"-{time.monotonic_ns()}"
         self.cluster = ClusterConfig(name, properties)
         collector_store.sync_clusters([name])
-        self.tail = take_lease(name, offsets.offsets_name(0))
+        self.tail = take_lease(name, tails.offsets_name(0))
         self.lease = take_lease(name, group_store.NAME)
         self._state_tail: leases.Lease | None = None
         self._log = log
@@ -50,7 +50,7 @@ class CollectedGroups:
 
     def read(self) -> None:
         """Read the tail up to now."""
-        read_to_end(self.tail, offsets.tailed, self.cluster.properties)
+        read_to_end(self.tail, tails.tailed_offsets, self.cluster.properties)
 
     def poll(self, times: int = 1) -> dict[str, Group]:
         """Read the tail, poll groups so many times, save; return the rows by group."""

@@ -14,8 +14,8 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector
 from dashboard.runtime import leases, loop
 from dashboard.tasks import slice as work
-from dashboard.tasks import tail_loop
-from dashboard.tasks.tail_loop import Tailed
+from dashboard.tasks import tails
+from dashboard.tasks.tails import Tailed
 from tests.waiting import wait_for
 from transaction_admin import log_reader
 
@@ -72,7 +72,7 @@ def read_slice(lease: leases.Lease, tailed: Tailed, seconds: float = 4.0) -> boo
     with (
         at_once(),
         mock.patch.object(tailed, "_topic", replace(tailed._topic, flush_s=0.02)),
-        mock.patch.multiple(tail_loop, goes_on=goes_on, report_failure=report, RETRY_S=0.0),
+        mock.patch.multiple(tails, goes_on=goes_on, report_failure=report, RETRY_S=0.0),
     ):
         tailed.read_until(lease, time.monotonic() + seconds)
     return is_read()

@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from collectors.flink import FlinkCollector
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
-from dashboard.engines import flink_store as store
+from dashboard.engines import store as store
 from dashboard.models import FlinkJob
 from dashboard.runtime import collector_store, leases, loop
 from fenceline.engines.flink.records import Committable, FlinkCheckpoint, FlinkJobObservation

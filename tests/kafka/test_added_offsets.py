@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from dashboard.runtime import loop
-from dashboard.transactions.added_offsets import transaction_offsets
+from dashboard.transactions.producers import transaction_offsets
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
 from fenceline.kafka.added_offsets import AddedOffset, Observation, TransactionOffsets
 from sandbox.kafka import Broker

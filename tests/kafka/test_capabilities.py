@@ -6,7 +6,7 @@ from collectors.doctor.checks import Patient
 from collectors.doctor.sight import probe_capabilities
 from dashboard.runtime import collector_store
 from dashboard.system import capabilities
-from dashboard.tasks.cluster_polls import look_over_cluster
+from dashboard.tasks.polls import look_over_cluster
 from fenceline.kafka.capabilities import CapabilityState
 from sandbox.kafka import Broker
 from sandbox.ports import free_port

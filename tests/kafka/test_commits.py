@@ -13,7 +13,7 @@ from django.test import override_settings
 from collectors.kafka.internal_topics import Tail
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
 from dashboard.runtime import collector_store
-from dashboard.tasks import offsets
+from dashboard.tasks import tails
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
 from fenceline.decode.tail_batch import TailBatch
 from sandbox.kafka import Broker
@@ -183,8 +183,8 @@ def test_shards_together_read_every_partition(kafka_42: Broker) -> None:
     with override_settings(SHARDS=2):
         for shard in range(2):
             read_to_end(
-                take_lease("co-shards", offsets.offsets_name(shard)),
-                offsets.tailed,
+                take_lease("co-shards", tails.offsets_name(shard)),
+                tails.tailed_offsets,
                 {"bootstrap.servers": where},
             )
     assert saved() == newest(where)

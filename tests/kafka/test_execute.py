@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
-from dashboard.actions import recover_workers
+from dashboard.actions import follow_up
 from dashboard.models import Action
 from dashboard.runtime import loop
 from fenceline.plans.plan import Act
@@ -234,17 +234,17 @@ def test_the_blocked_lso_and_blocked_groups_are_followed_up(stage: Stage) -> Non
     begin(plain, stage.topic)
     plain.commit()
     row = execute_plan(make_plan(Act.FENCE, name))
-    lease = take_lease("acting", recover_workers.NAME)
+    lease = take_lease("acting", follow_up.NAME)
 
     def follow_up_texts() -> list[str]:
-        recover_workers.follow_actions(lease, now_ms=loop.now_ms())
+        follow_up.follow_actions(lease, now_ms=loop.now_ms())
         row.refresh_from_db()
         return [each["words"] for each in row.follow_up]
 
     wait_for(follow_up_texts, "the LSO moves")
     # Two records, an abort marker and a commit marker. It is told once.
     assert follow_up_texts() == [f"LSO of {stage.topic}-0 moved 0 → 4"]
-    recover_workers.close_connections("acting")
+    follow_up.close_connections("acting")
     producer.abandon()
 
 
@@ -270,12 +270,12 @@ def test_an_action_of_a_stopped_worker_is_reported_as_it_is_found(
     row = execute_until_killed(make_plan(Act.FENCE, *names), kill_at(step, which))
     wait_for(lambda: all(is_settled(stage, name) for name in names), "no end is on its way")
     seen = {name: stage.describe(name) for name in names}
-    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
+    assert follow_up.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, outcomes(row)) == (state, outcome), result_texts(row)
     assert said in result_texts(row)
     assert {name: stage.describe(name) for name in names} == seen, "it only looks"
-    assert not recover_workers.settle_action(row, now_ms=loop.now_ms())
+    assert not follow_up.settle_action(row, now_ms=loop.now_ms())
 
 
 def test_an_action_that_no_worker_took_has_failed(stage: Stage) -> None:
@@ -283,7 +283,7 @@ def test_an_action_that_no_worker_took_has_failed(stage: Stage) -> None:
     stage.opened(name).abandon()
     row = confirm_plan(make_plan(Act.FENCE, name))
     expire_lease(row)
-    assert recover_workers.settle_action(row, now_ms=int(time.time() * 1_000))
+    assert follow_up.settle_action(row, now_ms=int(time.time() * 1_000))
     row.refresh_from_db()
     assert row.state == Action.State.FAILED
     assert "no worker took it in time" in result_texts(row)
@@ -303,7 +303,7 @@ def test_a_broker_that_stops_is_a_clear_failure(acl_broker: Broker, java: JavaGa
         left = execute_until_killed(make_plan(Act.FENCE, names[2]), kill_at("InitProducerId"))
         row = execute_plan(fences, lambda step, _: acl_broker.kill() if step == "InitProducerId" else None)
         away = execute_plan(hanging)
-        assert not recover_workers.settle_action(left, now_ms=loop.now_ms()), "it waits for the cluster"
+        assert not follow_up.settle_action(left, now_ms=loop.now_ms()), "it waits for the cluster"
         acl_broker.start()
         assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"] * 2)
         assert (away.state, outcomes(away)) == (Action.State.FAILED, ["failed"])
@@ -323,11 +323,11 @@ def test_an_action_without_visibility_for_long_is_unknown(stage: Stage) -> None:
     stage.opened(name).abandon()
     row = execute_until_killed(make_plan(Act.FENCE, name), kill_at("InitProducerId"))
     with configured_cluster({"bootstrap.servers": "127.0.0.1:1"}):
-        assert not recover_workers.settle_action(row, now_ms=loop.now_ms())
+        assert not follow_up.settle_action(row, now_ms=loop.now_ms())
         row.refresh_from_db()
         assert row.state == Action.State.EXECUTING
         expire_lease(row)
-        assert recover_workers.settle_action(row, now_ms=loop.now_ms() + 3_600_000)
+        assert follow_up.settle_action(row, now_ms=loop.now_ms() + 3_600_000)
     row.refresh_from_db()
     assert (row.state, outcomes(row)) == (Action.State.UNKNOWN, ["unknown"])
     assert "its worker died while InitProducerId is being sent" in result_texts(row)

@@ -32,7 +32,8 @@ PRELUDE = """
     import json, os, signal, sys, threading
     import django
     django.setup()
-    from dashboard.actions import execute, planning, recover_workers
+    from dashboard.actions import execute, planning
+from dashboard.actions import follow_up
     from dashboard.actions import store as action_store
     from dashboard.celery import app
     from dashboard.models import Action
@@ -193,13 +194,13 @@ def test_a_killed_worker_leaves_a_row_with_its_outcomes(
         row = Action.objects.latest("pk")
         before = told(row)
         again = execute.run_action(row.pk, before["token"])
-        lease = leases.acquire("prod", recover_workers.NAME, holder="test", now_ms=loop.now_ms())
+        lease = leases.acquire("prod", follow_up.NAME, holder="test", now_ms=loop.now_ms())
         Action.objects.update(lease_until=Now() + action_store.LIVES)
-        recover_workers.follow_actions(lease, now_ms=loop.now_ms())
+        follow_up.follow_actions(lease, now_ms=loop.now_ms())
         alive = told(row)["state"]
         Action.objects.update(lease_until=Now() - action_store.LIVES)
-        recover_workers.follow_actions(lease, now_ms=loop.now_ms())
-        recover_workers.close_connections("prod")
+        follow_up.follow_actions(lease, now_ms=loop.now_ms())
+        follow_up.close_connections("prod")
         late = execute.run_action(row.pk, before["token"])
         app.conf.broker_url = "redis://127.0.0.1:1/0"
         other = keep()

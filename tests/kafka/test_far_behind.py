@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from django.db import OperationalError
 
 from dashboard.models import Cluster
-from dashboard.tasks import tail_loop
+from dashboard.tasks import tails
 from sandbox.kafka import Broker
 from tests import offline_replay
 from tests.kafka.test_strange_records import Reader, check_rows
@@ -64,18 +64,18 @@ def test_what_is_polled_and_not_saved_is_read_again(
     broker: Broker, expected: offline_replay.ExpectedRows
 ) -> None:
     reader, dice = Reader(broker.bootstrap), random.Random(4)
-    real = tail_loop._TailSlice._save
+    real = tails._TailSlice._save
 
-    def save(self: tail_loop._TailSlice, *arguments: object) -> None:
+    def save(self: tails._TailSlice, *arguments: object) -> None:
         if dice.random() < 0.3:
-            raise tail_loop.CannotSee("this save fails")
+            raise tails.CannotSee("this save fails")
         # The slice is over behind it, more often than not.
         self._end = min(self._end, time.monotonic() + dice.random() * 0.1)
         real(self, *arguments)  # type: ignore[arg-type]
 
     with (
-        patch.object(tail_loop, "RETRY_S", 0.01),
-        patch.object(tail_loop._TailSlice, "_save", save),
+        patch.object(tails, "RETRY_S", 0.01),
+        patch.object(tails._TailSlice, "_save", save),
     ):
         reader.read()
     check_rows(expected)
@@ -87,7 +87,7 @@ def test_a_batch_is_written_while_the_next_one_is_read(
 ) -> None:
     Cluster.objects.all().delete()
     reader, numbers, threads = Reader(broker.bootstrap), count(), set()
-    real = tail_loop._write_and_yield
+    real = tails._write_and_yield
 
     def write(save: Callable[[], object]) -> None:
         threads.add(threading.current_thread())
@@ -96,8 +96,8 @@ def test_a_batch_is_written_while_the_next_one_is_read(
         real(save)
 
     with (
-        patch.object(tail_loop, "_MANY_RECORDS", 1),
-        patch.object(tail_loop, "_write_and_yield", write),
+        patch.object(tails, "_MANY_RECORDS", 1),
+        patch.object(tails, "_write_and_yield", write),
     ):
         if broken:
             with pytest.raises(OperationalError, match="this write fails"):

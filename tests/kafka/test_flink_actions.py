@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from collectors.flink import FlinkCollector
-from dashboard.actions import recover_workers
+from dashboard.actions import follow_up
 from dashboard.config import CheckpointRoot
 from dashboard.engines import flink_jobs as queries
-from dashboard.engines import flink_store as store
+from dashboard.engines import store as store
 from dashboard.models import Action, Cluster
 from dashboard.runtime import leases, loop
 from fenceline.facts import TransactionState
@@ -183,7 +183,7 @@ def test_a_worker_that_dies_is_settled_by_what_is_there(
     wait_for(lambda: not held.describe().state.startswith("Prepare"), "no end is on its way")
     seen = held.describe()
 
-    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
+    assert follow_up.settle_action(row, now_ms=loop.now_ms())
 
     row.refresh_from_db()
     assert row.state == state, result_texts(row)

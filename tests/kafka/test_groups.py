@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaGateway
 
 from dashboard.models import Collector, CommitRecord, GapRecord, Group, GroupOffset, PinRecord, Transaction
 from dashboard.runtime import loop
-from dashboard.tasks import offsets
+from dashboard.tasks import tails
 from fenceline.decode.text import escape_bytes
 from fenceline.kafka.groups import BLOCKED_AFTER_MS, Waiting
 from sandbox.kafka import Broker
@@ -330,7 +330,7 @@ def test_a_recreated_topic_loses_its_offsets(
 def read_until_ms(collected: CollectedGroups) -> int:
     """Read for a while as a worker does; return up to when everything is read."""
     with only_cluster(collected.cluster.name, collected.cluster.properties):
-        offsets.read_until(collected.tail, time.monotonic() + 0.6)
+        tails.tailed_offsets.read_until(collected.tail, time.monotonic() + 0.6)
     return Collector.objects.get(name=collected.tail.name).seen_through_ms or 0
 
 

@@ -14,8 +14,8 @@ from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import PartitionRecord, Transaction
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import cluster_polls, offsets, partitions, recoveries, tails
-from dashboard.tasks.tail_loop import Tailed
+from dashboard.tasks import partitions, polls, recoveries, tails
+from dashboard.tasks.tails import Tailed
 from fenceline.kafka.acls import Resource
 from fenceline.kafka.scope import EVERYTHING, Scope
 from sandbox.kafka import Broker, Sasl
@@ -51,12 +51,12 @@ def _tail(tailed: Tailed) -> loop.Rounds:
 #: Collectors by their names: what works in turns as the holder of a lease.
 COLLECTORS = {
     "transaction_state": _tail(tails.tailed),
-    "consumer_offsets": _tail(offsets.tailed),
-    "reconcile": cluster_polls.reconcile,
+    "consumer_offsets": _tail(tails.tailed_offsets),
+    "reconcile": polls.reconcile,
     "partitions": partitions.poll_in_turns,
-    "groups": cluster_polls.poll_groups,
+    "groups": polls.poll_groups,
     "recoveries": recoveries.follow_in_turns,
-    "capabilities": cluster_polls.check_capabilities,
+    "capabilities": polls.check_capabilities,
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 from py4j.java_gateway import JavaGateway
 
-from dashboard.actions import recover_workers
+from dashboard.actions import follow_up
 from dashboard.models import Action
 from dashboard.runtime import loop
 from fenceline import facts
@@ -136,7 +136,7 @@ def test_a_transaction_that_a_coordinator_owns_by_now_is_not_ended(hanging: Hang
 
 def test_a_marker_of_a_stopped_worker_is_reported_as_it_is_found(hanging: Hanging) -> None:
     row = execute_until_killed(make_plan(Act.ABORT_MARKER, hanging.name), kill_at("WriteTxnMarkers"))
-    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
+    assert follow_up.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, hanging.end()) == (Action.State.FAILED, 3)
     assert "no marker was written" in result_texts(row)

@@ -28,8 +28,8 @@ from dashboard.models import (
     TransitionRecord,
 )
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import tail_loop, tails
-from dashboard.transactions.recents import recent_ring
+from dashboard.tasks import tails
+from dashboard.transactions.sql import recent_ring
 from dashboard.web.addresses import transaction_url
 from fenceline.decode import text
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
@@ -70,7 +70,7 @@ class Reader:
         previous = self._took.token if self._took else None
         self._took = take_lease(self.cluster, tails.tail_name(0), previous=previous)
         if not warm:
-            tail_loop._cool(tails.tailed._topic, self._took)
+            tails._cool(tails.tailed._topic, self._took)
         read_to_end(self._took, tails.tailed, self._properties)
 
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from py4j.java_gateway import JavaGateway
 
-from dashboard.groups.streams import group_stores
+from dashboard.groups.queries import group_stores
 from dashboard.models import Group, Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from fenceline.engines.streams import StreamsStore

@@ -12,10 +12,10 @@ from django.test import Client
 
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
-from dashboard.history import audit_store, audits
+from dashboard.history import audits
 from dashboard.models import Cluster, Collector, Incident
 from dashboard.runtime import leases
-from dashboard.tasks import store_polls
+from dashboard.tasks import polls
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditVerdict
 from tests.audit_manifests import audit_manifest, leave_audit
 from tests.turns import take_turns
@@ -39,10 +39,10 @@ def incident(tmp_path: Path, settings: Any, prod: Cluster) -> Incident:
     prod.partitionrecord_set.update(verdict="clear", pinned_ms=None)
     found = {"query_id": factories.QUERY_ID, "sources": ("order_events",), "missing": 3, "duplicated": 1}
     leave_audit(tmp_path, audit_manifest(**found, batches=(LOST,)))
-    poller, judge = lease(audit_store.NAME), lease("judge")
+    poller, judge = lease(audits.NAME), lease("judge")
     reader = SnapshotReader("prod")
     for _ in range(3):
-        take_turns(store_polls.poll_audits(poller), 0.01)
+        take_turns(polls.poll_audits(poller), 0.01)
         evaluate_rules.evaluate_cluster(judge, reader, now_ms=factories.now_ms())
         audits.clear_cache()
     return Incident.objects.get(rule="audit_violated")

@@ -9,7 +9,7 @@ import plotly
 import plotly.graph_objects as go
 import pytest
 
-from dashboard.history.buckets import Bucket
+from dashboard.history.queries import Bucket
 from dashboard.labels.transition import NOTABLE, TRANSITION_STYLES
 from dashboard.models import Batch
 from dashboard.web.charts import event_figure, figures, query_figures, series_figures

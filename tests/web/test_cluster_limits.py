@@ -14,7 +14,7 @@ from django.test import AsyncClient, Client
 
 from dashboard.actions import inspect
 from dashboard.api import api, list_files
-from dashboard.api.routers.exports import LISTS
+from dashboard.api.list_files import LISTS
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import AuditEntry, Cluster, Token
 from dashboard.models.collecting import visible_clusters

@@ -8,8 +8,8 @@ from django.test import Client
 
 from dashboard.models import Cluster, Collector, CoordinatorMoveRecord
 from dashboard.runtime import leases
-from dashboard.transactions import coordinator_store
-from dashboard.transactions.coordinator_store import CoordinatorRows, save_coordinators
+from dashboard.transactions import coordinators
+from dashboard.transactions.coordinators import CoordinatorRows, save_coordinators
 from fenceline.facts import TransactionState
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId
 from tests.web import factories
@@ -37,8 +37,8 @@ def lease(prod: Cluster) -> leases.Lease:
         factories.transaction(prod, name, log_partition=number % 2, producer_id=1_000 * number + 7)
     for number in (0, 1):
         factories.partition(prod, "__transaction_state", number, leader=1)
-    Collector.objects.filter(name=coordinator_store.NAME).delete()
-    taken = leases.acquire("prod", coordinator_store.NAME, holder="test", now_ms=factories.now_ms())
+    Collector.objects.filter(name=coordinators.NAME).delete()
+    taken = leases.acquire("prod", coordinators.NAME, holder="test", now_ms=factories.now_ms())
     assert taken is not None
     return taken
 

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from dashboard.alerts import deliver, delivery_queue, senders
+from dashboard.alerts import deliver, senders
 from dashboard.alerts import http as alert_http
 from dashboard.config import Config
 from dashboard.models import Channel, Delivery
@@ -53,7 +53,7 @@ def make_delivery(channel: Channel, **more: Any) -> Delivery:
 def send(row: Delivery) -> Delivery:
     """Send a delivery once, whenever it is due."""
     Delivery.objects.filter(pk=row.pk).update(next_at=Now())
-    claimed = delivery_queue.claim(row.pk, LIMITS.timeout_s)
+    claimed = deliver.claim(row.pk, LIMITS.timeout_s)
     assert claimed is not None
     deliver.send_delivery(claimed)
     row.refresh_from_db()
@@ -170,12 +170,12 @@ def test_it_is_tried_again_with_the_same_id_and_a_new_signature(receiver: Receiv
 def test_pauses_grow_with_jitter_and_retry_after_is_honoured_within_bounds(
     receiver: Receiver, channel: Channel
 ) -> None:
-    firsts = {delivery_queue.pause_s(1, None, 900) for _ in range(50)}
+    firsts = {deliver.pause_s(1, None, 900) for _ in range(50)}
     assert len(firsts) > 1
     assert all(0.5 <= pause <= 1 for pause in firsts)
-    assert 150 <= delivery_queue.pause_s(99, None, 900) <= 300
-    assert delivery_queue.pause_s(1, 120, 900) == 120
-    assert delivery_queue.pause_s(1, 10_000, 900) == 900
+    assert 150 <= deliver.pause_s(99, None, 900) <= 300
+    assert deliver.pause_s(1, 120, 900) == 120
+    assert deliver.pause_s(1, 10_000, 900) == 900
     receiver.manners += [
         answer(429, retry_after="30"),
         answer(503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT"),
@@ -183,7 +183,7 @@ def test_pauses_grow_with_jitter_and_retry_after_is_honoured_within_bounds(
     row = send(make_delivery(channel))
     assert row.next_at is not None
     assert row.next_at > row.created_at + timedelta(seconds=29)
-    assert not delivery_queue.due_deliveries().exists()
+    assert not deliver.due_deliveries().exists()
     row = send(row)
     assert row.next_at is not None
     assert row.next_at <= row.created_at + timedelta(seconds=LIMITS.retry_for_s + 1), "bounded by retry_for_s"
@@ -230,12 +230,12 @@ def test_a_channel_that_never_takes_anything_is_disabled_and_says_why(
 @pytest.mark.sql
 def test_a_claim_is_one_workers_and_only_the_newest_writes(receiver: Receiver, channel: Channel) -> None:
     row = make_delivery(channel)
-    first = delivery_queue.claim(row.pk, LIMITS.timeout_s)
+    first = deliver.claim(row.pk, LIMITS.timeout_s)
     assert first is not None
-    assert delivery_queue.claim(row.pk, LIMITS.timeout_s) is None
-    assert not delivery_queue.due_deliveries().exists()
+    assert deliver.claim(row.pk, LIMITS.timeout_s) is None
+    assert not deliver.due_deliveries().exists()
     Delivery.objects.update(claimed_until=Now() - timedelta(seconds=1))
-    second = delivery_queue.claim(row.pk, LIMITS.timeout_s)
+    second = deliver.claim(row.pk, LIMITS.timeout_s)
     assert second is not None
     receiver.manners.append(answer(400))
     deliver.send_delivery(first)
@@ -244,23 +244,23 @@ def test_a_claim_is_one_workers_and_only_the_newest_writes(receiver: Receiver, c
     deliver.send_delivery(second)
     row.refresh_from_db()
     assert (row.state, row.attempts) == ("delivered", 2)
-    assert delivery_queue.claim(row.pk, LIMITS.timeout_s) is None
+    assert deliver.claim(row.pk, LIMITS.timeout_s) is None
 
 
 @pytest.mark.sql
 def test_a_groups_messages_go_in_order_and_hold_up_no_other(channel: Channel) -> None:
     firing, resolved = make_delivery(channel), make_delivery(channel)
     other = make_delivery(channel, group_key="h")
-    assert list(delivery_queue.due_deliveries()) == [firing, other]
+    assert list(deliver.due_deliveries()) == [firing, other]
     Delivery.objects.filter(pk=firing.pk).update(next_at=Now() + timedelta(minutes=5))
-    assert list(delivery_queue.due_deliveries()) == [other], (
+    assert list(deliver.due_deliveries()) == [other], (
         "resolved waits for firing, which waits for its next try"
     )
     again = make_delivery(channel, origin="again")
-    assert list(delivery_queue.due_deliveries()) == [other, again]
-    assert list(delivery_queue.due_deliveries([channel.pk])) == []
+    assert list(deliver.due_deliveries()) == [other, again]
+    assert list(deliver.due_deliveries([channel.pk])) == []
     Delivery.objects.filter(pk=firing.pk).update(state="failed", ended_at=Now())
-    assert list(delivery_queue.due_deliveries()) == [resolved, other, again]
+    assert list(deliver.due_deliveries()) == [resolved, other, again]
 
 
 def test_a_test_is_sent_at_once_and_only_once(receiver: Receiver, channel: Channel) -> None:
@@ -276,7 +276,7 @@ def test_a_test_is_sent_at_once_and_only_once(receiver: Receiver, channel: Chann
     assert (row.state, row.attempts) == (PERMANENT, 1)
     channel.refresh_from_db()
     assert channel.failures == 0
-    assert not delivery_queue.due_deliveries().exists()
+    assert not deliver.due_deliveries().exists()
 
 
 def test_a_message_can_be_sent_again_by_hand(receiver: Receiver, channel: Channel) -> None:
@@ -287,7 +287,7 @@ def test_a_message_can_be_sent_again_by_hand(receiver: Receiver, channel: Channe
     send(failed)
     again = deliver.send_again(failed)
     assert (again.origin, again.message_id, again.state) == ("again", failed.message_id, "pending")
-    assert list(delivery_queue.due_deliveries()) == [again]
+    assert list(deliver.due_deliveries()) == [again]
     assert send(again).state == "delivered"
     assert receiver.received[0].body == receiver.received[1].body
     Channel.objects.update(enabled=False)

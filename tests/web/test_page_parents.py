@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from dashboard.api.routers.exports import LISTS
+from dashboard.api.list_files import LISTS
 from dashboard.models import Cluster
 from dashboard.urls import urlpatterns
 from dashboard.web.routes import ROUTES

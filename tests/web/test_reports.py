@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.history import arrow_rows, parquet
+from dashboard.history import arrow_rows, job_outputs
 from dashboard.history.job_outputs import ReportTrouble
 from dashboard.models import Cluster
 from fenceline.facts import ABORTS, TransitionKind
@@ -29,7 +29,7 @@ BOOTSTRAP = "broker-1.example:9092,broker-2.example:9092"
 
 @pytest.fixture(autouse=True)
 def looked_at_anew() -> None:
-    parquet.clear_cache()
+    job_outputs.clear_cache()
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def place(tmp_path: Path, settings: Any) -> Path:
 
 
 def whole(place: Path, manifest: Manifest, last: str = "2026-12-31") -> Any:
-    days = parquet.application_days(place.as_uri(), manifest, "2026-01-01", last)
+    days = job_outputs.application_days(place.as_uri(), manifest, "2026-01-01", last)
     assert not isinstance(days, ReportTrouble), days
     return sum_figures(each.figures for each in days)
 
@@ -75,19 +75,19 @@ def test_an_application_and_a_range_narrow_everything(page: Client, place: Path,
     assert "Ignored" in page_html(page, "/reports?by=size")
     early = page_html(page, "/reports?from=2026-01-01T22:00:00Z&to=2026-01-02T02:00:00Z")
     assert "Nothing from 2026-01-01 to 2026-01-02" in early
-    assert f"Reports end with {parquet.last_day(manifest)}." in early
+    assert f"Reports end with {job_outputs.last_day(manifest)}." in early
 
 
 def test_the_busiest_ids_are_those_with_the_most(place: Path, manifest: Manifest) -> None:
     for by in "commits", "aborts", "epochs":
-        found = parquet.busiest_ids(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
+        found = job_outputs.busiest_ids(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
         assert not isinstance(found, ReportTrouble)
         numbers = [getattr(each.figures, by) for each in found.items]
         assert numbers == sorted(numbers, reverse=True)
         assert found.whole
         assert found.number == 24
         assert sum_figures(each.figures for each in found.items).commits == whole(place, manifest).commits
-    one = parquet.busiest_ids(
+    one = job_outputs.busiest_ids(
         place.as_uri(), manifest, "2026-01-01", "2026-12-31", application="orders", by="commits", most=3
     )
     assert not isinstance(one, ReportTrouble)
@@ -98,7 +98,9 @@ def test_no_more_ids_are_ranked_than_memory_has_room_for(
     place: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrow_rows, "MOST_IDS", 5)
-    found = parquet.busiest_ids(place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500)
+    found = job_outputs.busiest_ids(
+        place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500
+    )
     assert not isinstance(found, ReportTrouble)
     assert (found.number, found.whole) == (5, False)
 
@@ -107,7 +109,7 @@ def test_only_parts_that_the_manifest_names_count(place: Path, manifest: Manifes
     before = whole(place, manifest)
     parts = place / folder_of("prod") / "parts"
     shutil.copytree(parts / f"part={manifest.parts[0].name}", parts / "part=000000000002-died")
-    parquet.clear_cache()
+    job_outputs.clear_cache()
     assert whole(place, manifest, last="2026-12-29").commits == before.commits
 
 
@@ -122,7 +124,7 @@ def test_before_the_first_run_the_page_says_how_to_run_the_job(page: Client, pla
     assert command() in shown
     assert f"--cluster prod \\ --output {place.as_uri()} \\ --checkpoint {place.as_uri()}-checkpoint" in shown
     place.mkdir()
-    parquet.clear_cache()
+    job_outputs.clear_cache()
     assert "is empty" in page_html(page, "/reports")
 
 
@@ -159,12 +161,12 @@ def test_whatever_lies_there_is_told_with_path_and_remedy(page: Client, place: P
     (place / "somebody").mkdir(parents=True)
     assert "holds 1 other files and folders, and nothing of the history job" in page_html(page, "/reports")
     history_reports.history_report(place, "staging")
-    parquet.clear_cache()
+    job_outputs.clear_cache()
     assert "has reports of staging, and none of prod" in page_html(page, "/reports")
     log = place / folder_of("prod") / "log"
     log.mkdir(parents=True)
     (log / "notes.txt").write_text("hello")
-    parquet.clear_cache()
+    job_outputs.clear_cache()
     assert "holds no manifest" in page_html(page, "/reports")
 
 
@@ -174,7 +176,7 @@ def test_a_torn_manifest_leaves_the_one_before(page: Client, place: Path, manife
     assert f"{manifest.records:,} records of" in page_html(page, "/reports")
     for path in log.glob("00000000000[01].json"):
         path.unlink()
-    parquet.clear_cache()
+    job_outputs.clear_cache()
     shown = page_html(page, "/reports")
     assert "The manifest cannot be read" in shown
     assert "000000000002.json: it is torn" in shown

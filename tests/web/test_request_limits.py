@@ -20,7 +20,7 @@ from dashboard.models import Token
 from dashboard.system.tokens import token_digest
 from dashboard.web.server import body_limits, http_protocol
 from dashboard.web.server.body_limits import BodyLimits, Lane
-from dashboard.web.server.request_threads import RequestThreads
+from dashboard.web.server.serving import RequestThreads
 from sandbox.options import ROOT
 from sandbox.ports import HOST, free_port
 from tests.waiting import wait_for

@@ -12,7 +12,7 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-from dashboard.web.server.request_threads import RequestThreads
+from dashboard.web.server.serving import RequestThreads
 
 WAIT_S = 20
 

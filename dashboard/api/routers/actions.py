@@ -3,10 +3,9 @@
 Make a plan, read it, then execute it with its digest and `confirm`, which prove that the caller has read it.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
@@ -15,9 +14,9 @@ from pydantic import Field
 
 from dashboard.actions import audit as action_audit
 from dashboard.actions import execute
-from dashboard.actions import service as action_service
+from dashboard.actions import planning as action_service
 from dashboard.actions import store as action_store
-from dashboard.api import cursors, schemas
+from dashboard.api import schemas
 from dashboard.api.known_names import Body
 from dashboard.models import Action
 from dashboard.runtime import loop
@@ -111,9 +110,7 @@ class FollowUpOut(Schema):
     words: str
     at: schemas.Instant | None = Field(validation_alias="at_ms")
 
-    @staticmethod
-    def resolve_kind(line: Mapping[str, Any]) -> str:
-        return str(line.get("kind", ""))
+    resolve_kind = staticmethod(lambda line: str(line.get("kind", "")))
 
 
 class RecoveryRef(Schema):
@@ -193,9 +190,9 @@ class ExecuteIn(Body):
 @router.get("", response=ActionList, summary="List actions")
 def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
     """Plans and their outcomes, newest first; they are kept for ever."""
-    before = cursors.read_number(wanted.cursor, "actions")
+    before = schemas.read_number(wanted.cursor, "actions")
     rows, after = action_store.newest_actions(wanted, before=before, limit=wanted.limit)
-    following = None if after is None else cursors.encode_cursor("actions", after)
+    following = None if after is None else schemas.encode_cursor("actions", after)
     return schemas.list_answer(list(map(_with_plan, rows)), following, wanted.cluster, ACTIONS)
 
 

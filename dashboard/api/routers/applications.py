@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api import cursors, schemas
+from dashboard.api import schemas
 from dashboard.api.schemas import Durations
 from dashboard.history import queries as history_queries
 from dashboard.runtime import visibility
@@ -57,13 +57,13 @@ def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -
     A page with a `next` may have fewer than `limit` items: the longer the window, the fewer.
     """
     limit = min(wanted.limit, max(1, MOST_TALLIES // _tallies_in(wanted.window_s)))
-    page, following = cursors.cut_page("applications", _names(wanted, limit + 1), limit, tuple)
+    page, following = schemas.cut_page("applications", _names(wanted, limit + 1), limit, tuple)
     return schemas.list_answer(list(_with_figures(page, wanted.window_s)), following, wanted.cluster)
 
 
 def _names(wanted: ApplicationFilters, most: int) -> Sequence[tuple[str, str]]:
     """Return the cluster and name of the next applications."""
-    at = cursors.decode_cursor(wanted.cursor, "applications", (str, str)) or ("", "")
+    at = schemas.decode_cursor(wanted.cursor, "applications", (str, str)) or ("", "")
     names: list[tuple[str, str]] = []
     for cluster in sorted(visibility.configured_clusters(), key=lambda row: row.name):
         if cluster.name < str(at[0]) or (wanted.cluster and cluster.name != wanted.cluster):

@@ -1,7 +1,12 @@
-"""`/api/v1/clusters`: the configured clusters, how far each was observed, and its counts."""
+"""`/api/v1/clusters` and `/api/v1/collectors`: the configured clusters, how far each was observed, its
+counts; the collectors, their progress and their cost.
+"""
+
+from typing import Any
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
+from pydantic import Field
 
 from dashboard.api import schemas
 from dashboard.api.query_schemas import SafeAnswer, safety_fields
@@ -171,17 +176,13 @@ def _out(name: str, rev: int) -> ClusterOut:
     return ClusterOut(
         cluster=name,
         rev=rev,
-        as_of=_as_of(name),
+        as_of={noun: schemas.format_iso(visibility.noun_visibility(name, noun).as_of_ms) for noun in _NOUNS},
         transactions=transaction_queries.state_counts(name),
         partitions={verdict: held.count_of(verdict, internal=True) for verdict in held.users},
         groups=dict(groups.status_counts(name)),
         queries=dict(streaming_queries.state_counts(name)),
         findings=len(finding_queries.open_findings(name)),
     )
-
-
-def _as_of(name: str) -> dict[str, str | None]:
-    return {noun: schemas.format_iso(visibility.noun_visibility(name, noun).as_of_ms) for noun in _NOUNS}
 
 
 class RiskOut(Schema):
@@ -254,3 +255,41 @@ class CoordinatorsOut(Schema):
 def get_coordinators(request: HttpRequest, cluster: schemas.Name) -> Coordinators:
     """The ids that each broker coordinates, the time that others need to load them, and recent moves."""
     return read_coordinators(_find(cluster), now_ms=now_ms())
+
+
+collectors_router = Router(tags=["collectors"])
+
+
+class CollectorOut(Schema):
+    """A collector; `alive`: whether its lease is valid; `behind` counts records (null: unknown).
+
+    `requests` and `broker_ms` are its cost for the cluster since its first start. `detail` is further status
+    that differs between collectors.
+    """
+
+    cluster: str = Field(validation_alias="cluster.name")
+    name: str
+    alive: bool
+    token: int
+    seen_through: schemas.Instant | None = Field(validation_alias="seen_through_ms")
+    behind: int | None
+    records: int
+    rate_per_s: float
+    undecoded: dict[str, int]
+    requests: int
+    broker_ms: int
+    detail: dict[str, Any]
+    error: str
+    since: schemas.Instant | None = Field(validation_alias="since_ms")
+
+    resolve_rate_per_s = staticmethod(lambda row: round(row.rate, 1))
+
+
+class CollectorList(schemas.Listing):
+    items: list[CollectorOut]
+
+
+@collectors_router.get("", response=CollectorList, summary="List collectors")
+def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
+    """Collectors of the configured clusters, in one page."""
+    return schemas.list_answer(visibility.list_collectors(cluster), None, cluster)

@@ -6,11 +6,11 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api import cursors, schemas
+from dashboard.api import schemas
 from dashboard.api.schemas import BlockerOut, OwnerOut
 from dashboard.api.series_schemas import GroupSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
-from dashboard.groups.streams import group_stores
+from dashboard.groups.queries import group_stores
 from dashboard.models import Group
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
@@ -112,10 +112,7 @@ class GroupDetail(GroupOut):
     stores: list[StoreOut]
 
     resolve_stores = staticmethod(group_stores)
-
-    @staticmethod
-    def resolve_owner(row: Group) -> object:
-        return owners.find_owner(row.group_id, row.family)
+    resolve_owner = staticmethod(lambda row: owners.find_owner(row.group_id, row.family))
 
     @staticmethod
     def resolve_offsets(row: Group) -> object:
@@ -135,9 +132,9 @@ class GroupFilters(schemas.ListFilters, group_queries.GroupCriteria):
 @router.get("", response=GroupList, summary="List consumer groups")
 def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
     """Consumer groups, in the order in which they were first seen; families are not folded."""
-    place = cursors.read_number(wanted.cursor, "groups") or 0
+    place = schemas.read_number(wanted.cursor, "groups") or 0
     rows = group_queries.groups_after(wanted, place=place, limit=wanted.limit + 1)
-    return schemas.list_answer(*cursors.cut_page("groups", rows, wanted.limit), wanted.cluster, GROUPS)
+    return schemas.list_answer(*schemas.cut_page("groups", rows, wanted.limit), wanted.cluster, GROUPS)
 
 
 @router.get(

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from dashboard.api import schemas
 from dashboard.api.schemas import Durations
-from dashboard.history import parquet
+from dashboard.history import job_outputs
 from dashboard.history.job_outputs import BusyTransaction, Day, ReportTrouble
 from dashboard.runtime import visibility
 from fenceline.grouping import grouped
@@ -123,7 +123,7 @@ def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> di
 def list_ids(request: HttpRequest, wanted: Query[IdFilters]) -> dict[str, object]:
     """The ids with the most commits, aborts or used epochs in these days."""
     manifest, first, last = _span(wanted)
-    busiest = parquet.busiest_ids(
+    busiest = job_outputs.busiest_ids(
         settings.FENCELINE.history_url, manifest, first, last,
         application=wanted.application, by=wanted.by, most=wanted.limit,
     )  # fmt: skip
@@ -157,10 +157,10 @@ def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
     cluster = wanted.cluster or clusters[0]
     if not settings.FENCELINE.history_url:
         raise HttpError(404, "No place for reports is configured: set [history] url.")
-    standing = parquet.report_status(settings.FENCELINE.history_url, cluster)
+    standing = job_outputs.report_status(settings.FENCELINE.history_url, cluster)
     if standing.manifest is None:
-        raise _cannot(standing.trouble or ReportTrouble(parquet.NONE_YET, "", "Run the history job."))
-    newest = parquet.last_day(standing.manifest)
+        raise _cannot(standing.trouble or ReportTrouble(job_outputs.NONE_YET, "", "Run the history job."))
+    newest = job_outputs.last_day(standing.manifest)
     last = wanted.last_day or (date.fromisoformat(newest) if newest else datetime.now(UTC).date())
     first = wanted.first_day or last - timedelta(days=29)
     if first > last or (last - first).days > _LONGEST_DAYS:
@@ -169,12 +169,12 @@ def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
 
 
 def _cannot(trouble: ReportTrouble) -> HttpError:
-    absent = trouble.what == parquet.NONE_YET
+    absent = trouble.what == job_outputs.NONE_YET
     return HttpError(404 if absent else 503, f"{trouble.what}: {trouble.why} {trouble.remedy}")
 
 
 def _days(manifest: Manifest, first: str, last: str, application: str) -> Sequence[Day]:
-    days = parquet.application_days(settings.FENCELINE.history_url, manifest, first, last)
+    days = job_outputs.application_days(settings.FENCELINE.history_url, manifest, first, last)
     if isinstance(days, ReportTrouble):
         raise _cannot(days)
     return [day for day in days if not application or day.application == application]

@@ -1,4 +1,6 @@
-"""`/api/v1/incidents`: causes with their effects, now and in the past; acknowledgements and notes."""
+"""`/api/v1/incidents` and `/api/v1/findings`: causes with their effects, now and in the past,
+acknowledgements and notes; the rules' open and closed findings.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -8,16 +10,19 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import AfterValidator, Field
 
-from dashboard.api import cursors, schemas
+from dashboard.actions import offers
+from dashboard.api import schemas
+from dashboard.api.auth import require_permission
 from dashboard.api.known_names import Body
-from dashboard.api.permissions import require_permission
+from dashboard.api.schemas import OfferOut, OwnerOut
+from dashboard.evaluation import finding_queries
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
 from dashboard.incidents.queries import incidents_as_of
-from dashboard.models import Incident, IncidentFinding
+from dashboard.models import FindingRecord, Incident, IncidentFinding
 from dashboard.runtime import loop
 from dashboard.runtime.collector_names import EVERYTHING
-from dashboard.system import access
+from dashboard.system import access, owners
 from fenceline.facts import Severity
 from fenceline.incidents.findings import IncidentEventKind
 
@@ -105,17 +110,9 @@ class IncidentOut(Schema):
     impact: IncidentImpactOut
     peak: IncidentImpactOut
 
-    @staticmethod
-    def resolve_state(row: Incident) -> str:
-        return "open" if row.closed_ms is None else "closed"
-
-    @staticmethod
-    def resolve_summary(row: Incident) -> str:
-        return str(row.facts.get("summary", ""))
-
-    @staticmethod
-    def resolve_peak(row: Incident) -> object:
-        return row.peak or row.impact
+    resolve_state = staticmethod(lambda row: "open" if row.closed_ms is None else "closed")
+    resolve_summary = staticmethod(lambda row: str(row.facts.get("summary", "")))
+    resolve_peak = staticmethod(lambda row: row.peak or row.impact)
 
 
 class IncidentDetail(IncidentOut):
@@ -130,9 +127,7 @@ class IncidentDetail(IncidentOut):
     also_blocked_by: list[int]
     history: list[IncidentEventOut]
 
-    @staticmethod
-    def resolve_history(row: Incident) -> object:
-        return incident_queries.incident_events(row, _MOST)
+    resolve_history = staticmethod(lambda row: incident_queries.incident_events(row, _MOST))
 
 
 class IncidentList(schemas.Listing):
@@ -154,9 +149,9 @@ class IncidentNoteIn(Body):
 @router.get("", response=IncidentList, summary="List incidents")
 def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict[str, object]:
     """Incidents, newest first; without `state` the open ones."""
-    before = cursors.read_number(wanted.cursor, "incidents")
+    before = schemas.read_number(wanted.cursor, "incidents")
     rows = incident_queries.incidents_before(before, wanted, limit=wanted.limit + 1)
-    page, following = cursors.cut_page("incidents", rows, wanted.limit)
+    page, following = schemas.cut_page("incidents", rows, wanted.limit)
     shown = page if wanted.to_ms is None else incidents_as_of(page, wanted.to_ms)
     return schemas.list_answer(shown, following, wanted.cluster, EVERYTHING)
 
@@ -222,3 +217,64 @@ def _add_words(findings: Sequence[IncidentFinding]) -> None:
             evidence=record.evidence if record else "",
             next_step=record.next_step if record else "",
         )
+
+
+findings_router = Router(tags=["findings"])
+
+
+class FindingOut(Schema):
+    """A rule's verdict about a subject, `kind:name`; `complete` is false if data for the rule is missing.
+
+    `closed_at` is null while the finding is open. At `deadline_at` a coordinator aborts the transaction, or
+    records are lost, unless somebody acts; null if unknown. `/rules/{rule}` explains the rule. `offers` are
+    the actions that the planner would not refuse now.
+    """
+
+    id: int
+    rule: str
+    cluster: str = Field(validation_alias="cluster.name")
+    subject: str
+    severity: Severity
+    since: schemas.Instant | None = Field(validation_alias="since_ms")
+    seen_at: schemas.Instant | None
+    closed_at: schemas.Instant | None
+    deadline_at: schemas.Instant | None = Field(validation_alias="deadline_ms")
+    complete: bool
+    summary: str
+    evidence: str
+    next_step: str
+    affected: list[str]
+    offers: list[OfferOut]
+    owner: OwnerOut | None
+
+
+class FindingList(schemas.Listing):
+    items: list[FindingOut]
+
+
+class FindingFilters(schemas.ListFilters, finding_queries.FindingCriteria):
+    """The query string of the list."""
+
+
+@findings_router.get("", response=FindingList, summary="List findings")
+def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[str, object]:
+    """Findings, newest first; without `state` the open ones."""
+    before = schemas.read_number(wanted.cursor, "findings")
+    rows = finding_queries.findings_before(before, wanted, limit=wanted.limit + 1)
+    page, following = schemas.cut_page("findings", rows, wanted.limit)
+    return schemas.list_answer(_with_offers(page), following, wanted.cluster, EVERYTHING)
+
+
+@findings_router.get("/{int:number}", response=FindingOut, summary="One finding")
+def get_finding(request: HttpRequest, number: int) -> FindingRecord:
+    """Return a finding by its id, open or closed."""
+    row = finding_queries.finding_by_number(number) if number < 2**63 else None
+    return _with_offers([schemas.known(row, f"No finding {number} is known.")])[0]
+
+
+def _with_offers(rows: Sequence[FindingRecord]) -> Sequence[FindingRecord]:
+    """Return rows with their offers and owners, read for all rows at once."""
+    may, whose = offers.of_findings(rows, now_ms=loop.now_ms()), owners.of_findings(rows)
+    for row in rows:
+        schemas.add_fields(row, offers=OfferOut.from_offers(may[row.pk]), owner=whose[row.pk])
+    return rows

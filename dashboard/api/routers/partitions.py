@@ -1,14 +1,14 @@
 """`/api/v1/partitions`: each log's start, LSO and end, and the transactions that hold the LSO."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from dashboard.api import cursors, schemas
+from dashboard.api import schemas
 from dashboard.api.schemas import OwnerOut
 from dashboard.api.series_schemas import PartitionSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
@@ -120,9 +120,7 @@ class ProducerOut(Schema):
     coordinator_epoch: int | None
     start_offset: int | None
 
-    @staticmethod
-    def resolve_transactional_id(packed: Mapping[str, Any]) -> str:
-        return packed.get("transactional_id") or ""
+    resolve_transactional_id = staticmethod(lambda packed: packed.get("transactional_id") or "")
 
 
 class SequenceBreakOut(Schema):
@@ -175,18 +173,13 @@ class PartitionDetail(PartitionOut):
     ends: list[End]
     looks: list[ReplicaOut]
 
-    @staticmethod
-    def resolve_owner(row: PartitionRecord) -> object:
-        return owners.find_owner(str(row), row.topic)
+    resolve_owner = staticmethod(lambda row: owners.find_owner(str(row), row.topic))
 
     @staticmethod
     def resolve_readers(row: PartitionRecord) -> object:
         return group_queries.partition_readers(row.cluster_id, row.topic, row.partition, most=_MOST_READERS)
 
-    @staticmethod
-    def resolve_ends(row: PartitionRecord) -> object:
-        return unpack_ends(row.ends)
-
+    resolve_ends = staticmethod(lambda row: unpack_ends(row.ends))
     resolve_looks = staticmethod(partition_queries.replica_answers)
 
 
@@ -201,14 +194,14 @@ class PartitionFilters(schemas.ListFilters, partition_queries.PartitionCriteria)
 @router.get("", response=PartitionList, summary="List partitions")
 def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
     """Partitions that a transaction, a group or a query uses, by cluster, topic and number."""
-    cluster, topic, number = cursors.decode_cursor(wanted.cursor, "partitions", (str, str, int)) or (
+    cluster, topic, number = schemas.decode_cursor(wanted.cursor, "partitions", (str, str, int)) or (
         "",
         "",
         0,
     )
     place = (str(cluster), str(topic), int(number))
     rows = partition_queries.partitions_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut_page("partitions", rows, wanted.limit, _place)
+    page, following = schemas.cut_page("partitions", rows, wanted.limit, _place)
     return schemas.list_answer(_with_transactions(page), following, wanted.cluster, PARTITIONS)
 
 
@@ -310,13 +303,8 @@ class RecordLensOut(Schema):
             for committed in (True, False)
         }
 
-    @staticmethod
-    def resolve_record_at(lens: RecordLens) -> int:
-        return lens.record.at_ms if lens.record else -1
-
-    @staticmethod
-    def resolve_moved_offsets(lens: RecordLens) -> object:
-        return lens.offsets.offsets if lens.offsets else None
+    resolve_record_at = staticmethod(lambda lens: lens.record.at_ms if lens.record else -1)
+    resolve_moved_offsets = staticmethod(lambda lens: lens.offsets.offsets if lens.offsets else None)
 
 
 @router.get(

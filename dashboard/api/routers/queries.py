@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api import cursors, schemas
+from dashboard.api import schemas
 from dashboard.api.problems import RefusedRequest
 from dashboard.api.query_schemas import (
     BatchOut,
@@ -32,7 +32,6 @@ from dashboard.streaming.queries import operator_states
 from dashboard.streaming.registry import state_now
 from dashboard.system import owners
 from fenceline.spark.records import QueryState
-from fenceline.spark.state_chains import OperatorState
 
 router = Router(tags=["queries"])
 
@@ -75,9 +74,7 @@ class QueryOut(Schema):
     error: str
     rev: int
 
-    @staticmethod
-    def resolve_state(row: Row) -> str:
-        return state_now(row, now_ms())
+    resolve_state = staticmethod(lambda row: state_now(row, now_ms()))
 
 
 class LedgerOut(Schema):
@@ -138,9 +135,7 @@ class OperatorStateOut(Schema):
     broken: int
     chains: list[StateChainOut]
 
-    @staticmethod
-    def resolve_broken(state: OperatorState) -> int:
-        return len(state.broken)
+    resolve_broken = staticmethod(lambda state: len(state.broken))
 
 
 class QueryDetail(QueryOut):
@@ -177,9 +172,9 @@ class BatchFilters(schemas.ListFilters, Ranged):
 @router.get("", response=QueryList, summary="List streaming queries")
 def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
     """Streaming queries, in the order in which they were first seen."""
-    place = cursors.read_number(wanted.cursor, "queries") or 0
+    place = schemas.read_number(wanted.cursor, "queries") or 0
     rows = streaming_queries.queries_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut_page("queries", rows, wanted.limit)
+    page, following = schemas.cut_page("queries", rows, wanted.limit)
     return schemas.list_answer(_with_progress(page, now_ms()), following, wanted.cluster, QUERIES)
 
 
@@ -188,9 +183,9 @@ def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchF
     """A query's micro-batches, newest first, beyond the hundred that Spark keeps."""
     row = _one(query, wanted.cluster)
     of = f"batches of {row.pk}"
-    before = cursors.read_number(wanted.cursor, of)
+    before = schemas.read_number(wanted.cursor, of)
     batches = streaming_batches.batches_before(row, before, wanted, limit=wanted.limit + 1)
-    page = cursors.cut_page(of, batches, wanted.limit, lambda entry: (entry.batch.batch_id,))
+    page = schemas.cut_page(of, batches, wanted.limit, lambda entry: (entry.batch.batch_id,))
     return schemas.list_answer(*page, row.cluster.name, QUERIES)
 
 

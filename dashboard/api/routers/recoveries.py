@@ -6,7 +6,7 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
-from dashboard.api import cursors, schemas
+from dashboard.api import schemas
 from dashboard.api.schemas import OwnerOut
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
@@ -89,12 +89,8 @@ class RecoveryOut(Schema):
     rev: int
 
     resolve_waited = staticmethod(recovery_queries.recovery_waits)
-
     resolve_lost = staticmethod(written_records)
-
-    @staticmethod
-    def resolve_owner(row: Recovery) -> object:
-        return owners.of_transaction(row.transactional_id)
+    resolve_owner = staticmethod(lambda row: owners.of_transaction(row.transactional_id))
 
 
 class RecoveryList(schemas.Listing):
@@ -108,10 +104,10 @@ class RecoveryFilters(schemas.ShortListFilters, recovery_queries.RecoveryCriteri
 @router.get("", response=RecoveryList, summary="List recoveries")
 def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dict[str, object]:
     """Episodes, newest first."""
-    place = cursors.decode_cursor(wanted.cursor, "recoveries", (int, int))
+    place = schemas.decode_cursor(wanted.cursor, "recoveries", (int, int))
     before = None if place is None else (int(place[0]), int(place[1]))
     rows, after = recovery_queries.newest_recoveries(wanted, before=before, limit=wanted.limit)
-    following = None if after is None else cursors.encode_cursor("recoveries", *after)
+    following = None if after is None else schemas.encode_cursor("recoveries", *after)
     return schemas.list_answer(rows, following, wanted.cluster, RECOVERIES)
 
 

@@ -10,9 +10,9 @@ from ninja import Query, Router, Schema
 from pydantic import BeforeValidator, Field
 
 from dashboard.actions import offers
-from dashboard.api import cursors, schemas
-from dashboard.api.engine_schemas import ConnectorOut
-from dashboard.api.routers.transitions import Fact, recent_facts
+from dashboard.api import schemas
+from dashboard.api.routers.engines import ConnectorOut
+from dashboard.api.routers.events import Fact, recent_facts
 from dashboard.api.schemas import OfferOut
 from dashboard.engines.queries import producer_connector
 from dashboard.evaluation import blocking
@@ -20,8 +20,7 @@ from dashboard.history import queries as history_queries
 from dashboard.models import Cluster, Transaction
 from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
-from dashboard.transactions.added_offsets import transaction_offsets
-from dashboard.transactions.producers import producer_identity
+from dashboard.transactions.producers import producer_identity, transaction_offsets
 from fenceline.facts import NOT_REPORTED, expand_partitions
 from fenceline.kafka.added_offsets import NOTHING_ADDED, Observation
 from fenceline.kafka.partitions import PartitionVerdict
@@ -124,9 +123,7 @@ class TransactionOut(Schema):
     waiting: list[WaitingOut]
     rev: int
 
-    @staticmethod
-    def resolve_partitions(row: Transaction) -> object:
-        return expand_partitions(transaction_queries.partitions_of(row))
+    resolve_partitions = staticmethod(lambda row: expand_partitions(transaction_queries.partitions_of(row)))
 
 
 class ProducerPartOut(Schema):
@@ -185,7 +182,7 @@ def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -
     step = id_walk.transactions_after(
         wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )
-    following = None if step.next is None else cursors.encode_cursor(_order(wanted), *step.next)
+    following = None if step.next is None else schemas.encode_cursor(_order(wanted), *step.next)
     return schemas.list_answer(_with_waits(step.items), following, wanted.cluster)
 
 
@@ -195,7 +192,7 @@ def _order(wanted: TransactionFilters) -> str:
 
 def _place(wanted: TransactionFilters) -> id_walk.Place:
     cluster, name, row = (
-        cursors.decode_cursor(wanted.cursor, _order(wanted), (str, str, int)) or id_walk.START
+        schemas.decode_cursor(wanted.cursor, _order(wanted), (str, str, int)) or id_walk.START
     )
     return str(cluster), str(name), int(row)
 
@@ -214,8 +211,8 @@ def get_transaction(
         if gone is None:
             raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
         return _forgotten(cluster, gone)
-    life = history_queries.recent_transitions(row.cluster_id, bytes(row.key), row.log_partition)
-    actions = attributions.of_transitions(row.cluster.name, bytes(row.key), life.recent)
+    recent, _ = history_queries.recent_transitions(row.cluster_id, bytes(row.key), row.log_partition)
+    actions = attributions.of_transitions(row.cluster.name, bytes(row.key), recent)
     producer = producer_identity(row.cluster_id, row.transactional_id)
     may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
     return schemas.add_fields(
@@ -223,7 +220,7 @@ def get_transaction(
         producer=producer,
         connector=producer_connector(row.cluster_id, producer),
         offsets=transaction_offsets(row),
-        recent=recent_facts(life.recent, actions),
+        recent=recent_facts(recent, actions),
         offers=OfferOut.from_offers(may),
     )
 
@@ -231,7 +228,7 @@ def get_transaction(
 def _forgotten(cluster: str, gone: history_queries.TransactionHistory) -> Transaction:
     """Return an unsaved row with the history of an expired id; an expired id has no open transaction."""
     (newest,) = history_queries.of_id(cluster, gone.key, limit=1)
-    actions = attributions.of_transitions(cluster, gone.key, gone.life.recent)
+    actions = attributions.of_transitions(cluster, gone.key, gone.recent)
     row = Transaction(
         cluster=Cluster(name=cluster),
         transactional_id=gone.transactional_id,
@@ -240,7 +237,7 @@ def _forgotten(cluster: str, gone: history_queries.TransactionHistory) -> Transa
         producer_id=newest.producer_id,
         producer_epoch=newest.producer_epoch,
         timeout_ms=newest.timeout_ms,
-        updated_ms=gone.life.expired_ms or newest.at_ms,
+        updated_ms=gone.expired_ms or newest.at_ms,
         client_version=0,
         log_partition=newest.log_partition,
         rev=0,
@@ -253,7 +250,7 @@ def _forgotten(cluster: str, gone: history_queries.TransactionHistory) -> Transa
         producer=None,
         connector=None,
         offsets=NOTHING_ADDED,
-        recent=recent_facts(gone.life.recent, actions),
+        recent=recent_facts(gone.recent, actions),
         offers=[],
     )
 

@@ -15,12 +15,11 @@ from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
 from dashboard.alerts import channels, deliver, validation
-from dashboard.engines.flink_store import remove_unrooted_jobs
-from dashboard.engines.store import remove_unnamed_apis
+from dashboard.engines.store import remove_unnamed_apis, remove_unrooted_jobs
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
 from dashboard.runtime.collector_names import CHECKPOINTS, ENGINES, FLINK
-from dashboard.runtime.secret_files import SecretError, read_secret
+from dashboard.runtime.environment import SecretError, read_secret
 from dashboard.system import access
 from dashboard.system.readiness import newer_schema_reason, older_schema_reason
 from dashboard.system.tokens import token_digest

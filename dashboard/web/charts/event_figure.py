@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from dashboard.history.buckets import Bucket
+from dashboard.history.queries import Bucket
 from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.web.charts.figures import (
     LEGEND,

@@ -13,7 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboard.history.buckets import Bucket
+from dashboard.history.queries import Bucket
 from dashboard.labels.transition import TRANSITION_STYLES
 from fenceline.facts import TransitionKind
 from fenceline.history.time_range import TimeRange

@@ -3,15 +3,13 @@ its proof. The context of `_list.html` and `_details.html`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from dashboard.labels.flow import AUDIT_LABELS, GUARANTEE_LABELS, HEALTH_LABELS, LINK_WORDS, proof_label
-from dashboard.labels.status import StatusLabel
-from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.criteria import Number, Page, page_of
 from dashboard.web import addresses
 from dashboard.web.flow.picture import family_url, focus_url, latency_words, node_url
 from dashboard.web.templatetags.fenceline import rate as rate_words
@@ -27,7 +25,6 @@ from fenceline.flow.graph import (
     Flow,
     FlowEdge,
     FlowHealth,
-    FlowNode,
     NodeId,
     NodeKind,
     RateUnit,
@@ -70,27 +67,14 @@ class ListedPipeline(NamedTuple):
         return str(self.proof.pipeline.end.id) if self.proof else self.audits[0].pipeline
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineRow:
-    cluster: str
-    key: str
-    name: str
-    proof: StatusLabel
-    health: StatusLabel | None = None
-    weakest: str = ""
-    p50: str = "—"
-    p95: str = "—"
-    #: `+2 more sources` for a pipeline with several sources, else "".
-    more_starts: str = ""
-    is_open: bool = False
-
-
 def list_pipelines(clusters: Iterable[ClusterPipelines]) -> Sequence[ListedPipeline]:
     """Return the pipelines of all clusters, sorted by need for attention; then audits without a pipeline."""
     clusters = list(clusters)
     listed = [ListedPipeline(of, proof, proof.audits) for of in clusters for proof in of.proofs]
     others = [ListedPipeline(of, None, [audit]) for of in clusters for audit in of.others]
-    return [*sorted(listed, key=_needs_attention), *sorted(others, key=_violated_first)]
+    # Each cluster's pipelines are in order; the sort keeps it.
+    listed.sort(key=lambda row: -health_rank(row.proof.pipeline.health) if row.proof else 0)
+    return [*listed, *sorted(others, key=_violated_first)]
 
 
 def find_listed(listed: Sequence[ListedPipeline], asked: str) -> ListedPipeline | None:
@@ -101,7 +85,7 @@ def find_listed(listed: Sequence[ListedPipeline], asked: str) -> ListedPipeline 
 
 def pipeline_page(
     listed: Sequence[ListedPipeline], number: Number, chosen: ListedPipeline | None
-) -> Page[PipelineRow]:
+) -> Page[Mapping[str, Any]]:
     """Return a page of the list; without a number, the one with the chosen pipeline."""
     if number is None and chosen is not None:
         number = listed.index(chosen) // ROWS + 1
@@ -109,24 +93,25 @@ def pipeline_page(
     return page.with_items([_row(row, is_open=row is chosen) for row in page.items])
 
 
-def _row(row: ListedPipeline, *, is_open: bool) -> PipelineRow:
+def _row(row: ListedPipeline, *, is_open: bool) -> Mapping[str, Any]:
+    shown = {"cluster": row.of.cluster, "key": row.key, "is_open": is_open}
     if row.proof is None:
         (audit,) = row.audits
         name, look = audit_name(audit, row.of), AUDIT_LABELS[audit.verdict]
-        return PipelineRow(row.of.cluster, row.key, name, look, is_open=is_open)
+        return {**shown, "name": name, "proof": look, "p50": "—", "p95": "—"}
     pipeline = row.proof.pipeline
+    p50, p95 = latency_words(pipeline.latency)
     more = pipeline.starts - 1
-    return PipelineRow(
-        row.of.cluster,
-        row.key,
-        path_name(pipeline),
-        proof_label(row.proof),
-        HEALTH_LABELS[pipeline.health],
-        pipeline.weakest,
-        *latency_words(pipeline.latency),
-        f"+{count_noun(more, 'more source')}" if more else "",
-        is_open,
-    )
+    return {
+        **shown,
+        "name": path_name(pipeline),
+        "proof": proof_label(row.proof),
+        "health": HEALTH_LABELS[pipeline.health],
+        "weakest": pipeline.weakest,
+        "p50": p50,
+        "p95": p95,
+        "more_starts": f"+{count_noun(more, 'more source')}" if more else "",
+    }
 
 
 def path_name(of: Pipeline) -> str:
@@ -155,11 +140,6 @@ def proofs_line(proofs: Sequence[PipelineProof]) -> str:
     return f"{violated:,} with missing or duplicated records, {words}" if violated else words
 
 
-def _needs_attention(row: ListedPipeline) -> int:
-    # Each cluster's pipelines are in order; the sort keeps it.
-    return -health_rank(row.proof.pipeline.health) if row.proof else 0
-
-
 def _violated_first(row: ListedPipeline) -> tuple[bool, bool, str]:
     verdict = row.audits[0].verdict
     return verdict is not AuditVerdict.VIOLATED, verdict is AuditVerdict.PROVED, row.key
@@ -168,79 +148,6 @@ def _violated_first(row: ListedPipeline) -> tuple[bool, bool, str]:
 #: Maximum batches of a page of an audit, ranges of a cell, and links beside the way.
 _BATCHES, _MOST_RANGES, _MOST_BESIDE = 10, 3, 20
 _UNITS = {RateUnit.TRANSACTIONS: "tx/min", RateUnit.RECORDS: "records/min"}
-
-
-@dataclass(frozen=True, slots=True)
-class RangeLink:
-    """A range of offsets, and the page of its partition."""
-
-    words: str
-    url: str
-
-
-class RecordCount(NamedTuple):
-    """A cell of a batch: its heading on phones, the number of records, and their ranges."""
-
-    words: str
-    number: int | None
-    ranges: Sequence[RangeLink] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AuditTable:
-    """A page of the batches of one audit, the newest first; an audit by keys has none."""
-
-    of: AuditManifest
-    name: str
-    look: StatusLabel
-    page: Page[Mapping[str, Any]]
-    duplicates: Sequence[RangeLink]
-    losses: Sequence[RangeLink]
-
-    @property
-    def keys_at(self) -> Sequence[str]:
-        """Return the place of the job's keys of tables: keys are payload, which this page does not show."""
-        part = self.of.parts[-1] if self.of.parts else ""
-        keys = ((LOSS_KEYS, self.of.loss_keys), (DUPLICATE_KEYS, self.of.duplicate_keys))
-        return [f"parts/part={part}/table={name}" for name, known in keys if known]
-
-
-@dataclass(frozen=True, slots=True)
-class LinkRow:
-    """One link: its guarantee, the observed edge, and the audits that end with it.
-
-    Producers outside of transactions, and a query's sink without a topic, have no edge.
-    """
-
-    of: LinkGuarantee
-    look: StatusLabel
-    edge: FlowEdge | None = None
-    source_url: str = ""
-    target_url: str = ""
-    group_url: str = ""
-    audits: Sequence[AuditTable] = ()
-
-    @property
-    def health(self) -> StatusLabel | None:
-        """Return its health unless it is well."""
-        return (
-            HEALTH_LABELS[self.edge.health] if self.edge and self.edge.health is not FlowHealth.OK else None
-        )
-
-    @property
-    def figures(self) -> str:
-        """Return `12 tx/min · p50 900 ms · p95 3 s`, without unknown figures."""
-        if self.edge is None:
-            return ""
-        rate, unit = self.edge.rate, _UNITS[self.edge.rate_unit]
-        p50, p95 = latency_words(self.edge.latency)
-        known = "" if self.edge.latency.p95_ms is None else f"p50 {p50} · p95 {p95}"
-        return " · ".join(filter(None, ("" if rate is None else f"{rate_words(rate)} {unit}", known)))
-
-    @property
-    def how(self) -> str:
-        """Return the way in which it was observed."""
-        return LINK_WORDS[self.edge.kind] if self.edge else ""
 
 
 def pipeline_details(chosen: ListedPipeline, batches: Number) -> Mapping[str, Any]:
@@ -264,8 +171,8 @@ def pipeline_details(chosen: ListedPipeline, batches: Number) -> Mapping[str, An
 
 
 def _links(
-    of: ListedPipeline, proof: PipelineProof, audits: Sequence[tuple[FlowEdge, AuditTable]]
-) -> Iterator[LinkRow]:
+    of: ListedPipeline, proof: PipelineProof, audits: Sequence[tuple[FlowEdge, Mapping[str, Any]]]
+) -> Iterator[Mapping[str, Any]]:
     edges = list(proof.pipeline.edges)
     nodes = of.of.flow.nodes
     for link in proof.guarantee.links:
@@ -274,25 +181,41 @@ def _links(
             edges.pop(0)
             yield _link_row(of, link, edge, [table for end, table in audits if end is edge])
         else:
-            yield LinkRow(link, GUARANTEE_LABELS[link.guarantee])
+            # Producers outside of transactions, and a query's sink without a topic, have no edge.
+            yield {"of": link, "look": GUARANTEE_LABELS[link.guarantee], "figures": ""}
 
 
-def _edge_row(of: ListedPipeline, edge: FlowEdge) -> LinkRow:
+def _edge_row(of: ListedPipeline, edge: FlowEdge) -> Mapping[str, Any]:
     nodes = of.of.flow.nodes
     labels = nodes[edge.source].label, nodes[edge.target].label
     return _link_row(of, LinkGuarantee(*labels, *edge_guarantee(edge, of.of.facts)), edge)
 
 
 def _link_row(
-    of: ListedPipeline, link: LinkGuarantee, edge: FlowEdge, audits: Sequence[AuditTable] = ()
-) -> LinkRow:
-    def page(node: FlowNode) -> str:
-        return node_url(of.of.cluster, node)
+    of: ListedPipeline, link: LinkGuarantee, edge: FlowEdge, audits: Sequence[Mapping[str, Any]] = ()
+) -> Mapping[str, Any]:
+    """Return one link: its guarantee, the observed edge, and the audits that end with it."""
+    nodes, cluster = of.of.flow.nodes, of.of.cluster
+    return {
+        "of": link,
+        "look": GUARANTEE_LABELS[link.guarantee],
+        "edge": edge,
+        "source_url": node_url(cluster, nodes[edge.source]),
+        "target_url": node_url(cluster, nodes[edge.target]),
+        "group_url": family_url(cluster, edge.group) if edge.group else "",
+        "audits": audits,
+        "health": HEALTH_LABELS[edge.health] if edge.health is not FlowHealth.OK else None,
+        "figures": _figures(edge),
+        "how": LINK_WORDS[edge.kind],
+    }
 
-    nodes = of.of.flow.nodes
-    group = family_url(of.of.cluster, edge.group) if edge.group else ""
-    ends = page(nodes[edge.source]), page(nodes[edge.target])
-    return LinkRow(link, GUARANTEE_LABELS[link.guarantee], edge, *ends, group, audits)
+
+def _figures(edge: FlowEdge) -> str:
+    """Return `12 tx/min · p50 900 ms · p95 3 s`, without unknown figures."""
+    p50, p95 = latency_words(edge.latency)
+    known = "" if edge.latency.p95_ms is None else f"p50 {p50} · p95 {p95}"
+    rate = "" if edge.rate is None else f"{rate_words(edge.rate)} {_UNITS[edge.rate_unit]}"
+    return " · ".join(filter(None, (rate, known)))
 
 
 def _beside(flow: Flow, of: Pipeline) -> Sequence[FlowEdge]:
@@ -311,18 +234,23 @@ def _proved_edge(of: Pipeline, audit: AuditManifest) -> FlowEdge:
     return next(reversed(ends or [edge for edge in of.edges if edge.target == query] or list(of.edges)))
 
 
-def _table(of: ListedPipeline, audit: AuditManifest, batches: Number) -> AuditTable:
+def _table(of: ListedPipeline, audit: AuditManifest, batches: Number) -> Mapping[str, Any]:
+    """Return a page of the batches of one audit, the newest first; an audit by keys has none."""
     cluster = of.of.cluster
     ident = audit.query_id if NodeId(NodeKind.QUERY, audit.query_id) in of.of.flow.nodes else ""
     page = page_of(audit.batches, batches, _BATCHES)
-    return AuditTable(
-        audit,
-        audit_name(audit, of.of),
-        AUDIT_LABELS[audit.verdict],
-        page.with_items([_batch_row(cluster, batch, ident) for batch in page.items]),
-        list(_range_links(cluster, audit.duplicates)),
-        list(_range_links(cluster, audit.losses)),
-    )
+    part = audit.parts[-1] if audit.parts else ""
+    keys = ((LOSS_KEYS, audit.loss_keys), (DUPLICATE_KEYS, audit.duplicate_keys))
+    return {
+        "of": audit,
+        "name": audit_name(audit, of.of),
+        "look": AUDIT_LABELS[audit.verdict],
+        "page": page.with_items([_batch_row(cluster, batch, ident) for batch in page.items]),
+        "duplicates": list(_range_links(cluster, audit.duplicates)),
+        "losses": list(_range_links(cluster, audit.losses)),
+        # The places of the job's tables of keys: keys are payload, which this page does not show.
+        "keys_at": [f"parts/part={part}/table={name}" for name, known in keys if known],
+    }
 
 
 def _batch_row(cluster: str, batch: AuditedBatch, ident: str) -> Mapping[str, Any]:
@@ -331,18 +259,20 @@ def _batch_row(cluster: str, batch: AuditedBatch, ident: str) -> Mapping[str, An
         "look": AUDIT_LABELS[batch.verdict],
         "url": addresses.batch_url(cluster, ident, batch.batch_id) if ident else "",
         "counts": [
-            RecordCount("input", batch.input),
-            RecordCount("dropped", batch.dropped),
-            RecordCount("written", batch.written),
-            RecordCount("committed", batch.committed),
-            RecordCount("readable", batch.readable),
-            RecordCount("duplicates", batch.duplicated, list(_range_links(cluster, batch.duplicates))),
-            RecordCount("missing", batch.missing, list(_range_links(cluster, batch.losses))),
+            ("input", batch.input, ()),
+            ("dropped", batch.dropped, ()),
+            ("written", batch.written, ()),
+            ("committed", batch.committed, ()),
+            ("readable", batch.readable, ()),
+            ("duplicates", batch.duplicated, list(_range_links(cluster, batch.duplicates))),
+            ("missing", batch.missing, list(_range_links(cluster, batch.losses))),
         ],
     }
 
 
-def _range_links(cluster: str, ranges: Iterable[AuditedRange]) -> Iterator[RangeLink]:
+def _range_links(cluster: str, ranges: Iterable[AuditedRange]) -> Iterator[Mapping[str, str]]:
+    """Yield the first ranges of offsets, each with the page of its partition."""
     for topic, partition, first, end in list(ranges)[:_MOST_RANGES]:
         offsets = f"{first:,}" if end - 1 <= first else f"{first:,}–{end - 1:,}"
-        yield RangeLink(f"{topic}-{partition}: {offsets}", addresses.partition_url(cluster, topic, partition))
+        url = addresses.partition_url(cluster, topic, partition)
+        yield {"words": f"{topic}-{partition}: {offsets}", "url": url}

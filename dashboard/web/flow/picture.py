@@ -1,14 +1,12 @@
 """The picture of a flow: the context of `templates/pipelines/_flow.html`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from dashboard.labels.flow import HEALTH_LABELS
-from dashboard.labels.status import StatusLabel
 from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.web import addresses
 from dashboard.web.flow.layout import BOX_HEIGHT, BOX_WIDTH, FlowBox, draw_flow
@@ -31,59 +29,10 @@ _IN_BOX, _BESIDE = 21, 13
 _MOST_WORDS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnNode:
-    box: FlowBox
-    look: StatusLabel
-    url: str
-
-    @property
-    def label(self) -> str:
-        """Return its name, shortened to fit."""
-        return shorten(self.box.node.label, _IN_BOX)
-
-    @property
-    def detail(self) -> str:
-        """Return its second line, shortened to fit."""
-        return shorten(self.box.node.detail or self.box.node.id.kind.value, _IN_BOX + 1)
-
-    @property
-    def words(self) -> str:
-        """Return one line of text about it."""
-        node = self.box.node
-        parts = [f"{node.words}", self.look.words, node.detail]
-        return ", ".join(filter(None, parts))
-
-    @property
-    def name(self) -> str:
-        """Return its accessible name: the text in the box, then its kind (WCAG 2.5.3)."""
-        return f"{self.label} {self.detail}: {self.box.node.words}, {self.look.words}"
-
-    @property
-    def text_x(self) -> float:
-        return self.box.x + BOX_WIDTH / 2
-
-
-@dataclass(frozen=True, slots=True)
-class FlowPicture:
-    """The picture of one cluster's flow: nodes and edges as drawn."""
-
-    cluster: str
-    name: str
-    nodes: Sequence[DrawnNode]
-    edges: Sequence[Mapping[str, Any]]
-    width: int
-    height: int
-    columns: int
-    words: str
-    box_width: int = BOX_WIDTH
-    box_height: int = BOX_HEIGHT
-
-
 def flow_picture(
     cluster: str, flow: Flow, name: str = "flow", url_of: Callable[[str, FlowNode], str] | None = None
-) -> FlowPicture:
-    """Return the picture of a flow; `name` begins the ids of its elements.
+) -> Mapping[str, Any]:
+    """Return the picture of one cluster's flow; `name` begins the ids of its elements.
 
     `url_of` returns the address of a node, by default its page.
     """
@@ -91,11 +40,11 @@ def flow_picture(
     labelled = _labelled(flow)
     # The worst edge is drawn last, over the others.
     lines = sorted(drawing.lines, key=lambda line: health_rank(line.edge.health))
-    return FlowPicture(
-        cluster,
-        name,
-        [DrawnNode(box, HEALTH_LABELS[box.node.health], url_of(cluster, box.node)) for box in drawing.boxes],
-        [
+    return {
+        "cluster": cluster,
+        "name": name,
+        "nodes": [{**_drawn(box), "url": url_of(cluster, box.node)} for box in drawing.boxes],
+        "edges": [
             {
                 "edge": line.edge,
                 "words": _edge_words(flow, line.edge),
@@ -104,11 +53,28 @@ def flow_picture(
             }
             for line in lines
         ],
-        drawing.width,
-        drawing.height,
-        len({box.x for box in drawing.boxes}),
-        _words(flow),
-    )
+        "width": drawing.width,
+        "height": drawing.height,
+        "columns": len({box.x for box in drawing.boxes}),
+        "words": _words(flow),
+        "box_width": BOX_WIDTH,
+        "box_height": BOX_HEIGHT,
+    }
+
+
+def _drawn(box: FlowBox) -> Mapping[str, Any]:
+    node, health = box.node, HEALTH_LABELS[box.node.health].words
+    label = shorten(node.label, _IN_BOX)
+    detail = shorten(node.detail or node.id.kind.value, _IN_BOX + 1)
+    return {
+        "box": box,
+        "label": label,
+        "detail": detail,
+        "words": ", ".join(filter(None, (node.words, health, node.detail))),
+        # Its accessible name: the text in the box, then its kind (WCAG 2.5.3).
+        "name": f"{label} {detail}: {node.words}, {health}",
+        "text_x": box.x + BOX_WIDTH / 2,
+    }
 
 
 def latency_words(latency: Latency) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from dashboard.incidents import queries as incident_queries
 from dashboard.incidents.queries import Recurrence, incidents_as_of, stored_facts
 from dashboard.models import FindingRecord, Incident, IncidentFinding
 from dashboard.system import owners
-from dashboard.system.scenes import SceneBoard, SceneRun, read_board
+from dashboard.system.scenes import SceneBoard, read_board
 from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.per_request import now_ms
@@ -21,7 +21,6 @@ from fenceline.grouping import grouped
 from fenceline.incidents.facts import facts_of_finding
 from fenceline.incidents.outcomes import action_candidates
 from fenceline.incidents.sentences import (
-    DeadlineKind,
     IncidentFacts,
     closed_headline,
     incident_explanation,
@@ -67,33 +66,6 @@ class PrimaryAction:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class IncidentCard:
-    """An open problem with the pages' additions."""
-
-    incident: Incident | None
-    finding: FindingRecord
-    severity: str
-    title: Sentence
-    explanation: Sentence
-    owner: Owner | None
-    action: PrimaryAction
-    effects: Sequence[Mapping[str, Any]]
-    effect_number: int
-    #: Other incidents that share an effect: all of their causes must end.
-    others: Sequence[int]
-    #: Words and numbers of what it affects.
-    figures: Sequence[tuple[str, int]]
-    #: The deadline and its consequence; None without a known instant.
-    deadline_ms: int | None
-    deadline_kind: DeadlineKind | None
-    #: When its damage began.
-    since_ms: int
-    recurrence: Recurrence | None
-    #: The sandbox's scene that caused it; None for other incidents.
-    scene: SceneRun | None
-
-
 def open_problems(cluster: str, findings: Sequence[FindingRecord]) -> Sequence[OpenProblem]:
     """Return the open incidents and the open findings without one, by damage and deadline."""
     rows = incident_queries.open_incidents(cluster)
@@ -110,7 +82,7 @@ def incident_cards(
     problems: Sequence[OpenProblem],
     facts: Sequence[IncidentFacts],
     shared: Mapping[int, Sequence[int]],
-) -> Sequence[IncidentCard]:
+) -> Sequence[Mapping[str, Any]]:
     """Return problems as cards, with owners and actions; `shared` comes from `shared_effects`."""
     candidates = [row for problem in problems for row in _actionable(problem.findings)]
     action_buttons.prefetch_offers(request, candidates)
@@ -194,46 +166,46 @@ def _card(
     shared: Mapping[int, Sequence[int]],
     recurrence: Recurrence | None,
     board: SceneBoard | None,
-) -> IncidentCard:
+) -> Mapping[str, Any]:
     row, (shown, *effects) = problem.incident, problem.findings
     own = row.pk if row else 0
     others = {effect.pk: [n for n in shared.get(effect.pk, ()) if n != own] for effect in effects}
-    return IncidentCard(
-        incident=row,
-        finding=shown,
-        severity=problem.severity,
-        title=incident_title(facts),
-        explanation=incident_explanation(facts, now_ms=now_ms(request)),
-        owner=owner,
-        action=primary_action(request, problem.findings),
-        effects=[{"finding": effect, "others": others[effect.pk]} for effect in effects[:_EFFECTS]],
-        effect_number=len(effects),
-        others=sorted({number for numbers in others.values() for number in numbers}),
-        figures=impact_words(row) if row else (),
-        deadline_ms=facts.deadline_ms,
-        deadline_kind=facts.deadline_kind,
-        since_ms=facts.since_ms,
-        recurrence=recurrence,
-        scene=board.played_about(facts.name, facts.since_ms) if board else None,
-    )
+    return {
+        "incident": row,
+        "finding": shown,
+        "severity": problem.severity,
+        "title": incident_title(facts),
+        "explanation": incident_explanation(facts, now_ms=now_ms(request)),
+        "owner": owner,
+        "action": primary_action(request, problem.findings),
+        "effects": [{"finding": effect, "others": others[effect.pk]} for effect in effects[:_EFFECTS]],
+        "effect_number": len(effects),
+        # Other incidents that share an effect: all of their causes must end.
+        "others": sorted({number for numbers in others.values() for number in numbers}),
+        "figures": impact_words(row) if row else (),
+        # The deadline and its consequence; None without a known instant.
+        "deadline_ms": facts.deadline_ms,
+        "deadline_kind": facts.deadline_kind,
+        "since_ms": facts.since_ms,
+        "recurrence": recurrence,
+        # The sandbox's scene that caused it; None for other incidents.
+        "scene": board.played_about(facts.name, facts.since_ms) if board else None,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class IncidentLine:
-    """One incident of a list."""
-
-    row: Incident
-    title: Sentence
-    #: Words and numbers of what it affects; of a closed incident the largest numbers.
-    figures: Sequence[tuple[str, int]]
-    recurrence: Recurrence | None
-
-
-def incident_lines(rows: Sequence[Incident], at_ms: int | None = None) -> Sequence[IncidentLine]:
+def incident_lines(rows: Sequence[Incident], at_ms: int | None = None) -> Sequence[Mapping[str, Any]]:
     """Return incidents as lines, in their order: as they are now, or as they were at an instant."""
     again = incident_queries.recurrences(rows)
     shown = rows if at_ms is None else incidents_as_of(rows, at_ms)
-    return [IncidentLine(row, _title(row, at_ms), impact_words(row), again.get(row.pk)) for row in shown]
+    return [
+        {
+            "row": row,
+            "title": headline_of(row) if at_ms is None else as_of(headline_of(row), at_ms),
+            "figures": impact_words(row),
+            "recurrence": again.get(row.pk),
+        }
+        for row in shown
+    ]
 
 
 def newest_cause(members: Sequence[IncidentFinding]) -> IncidentFinding | None:
@@ -250,7 +222,3 @@ def headline_of(row: Incident) -> Sentence:
     if row.closed_ms is None:
         return incident_title(facts)
     return (closed_headline(facts, row.outcome, lasted_ms=row.closed_ms - row.since_ms),)
-
-
-def _title(row: Incident, at_ms: int | None) -> Sentence:
-    return headline_of(row) if at_ms is None else as_of(headline_of(row), at_ms)

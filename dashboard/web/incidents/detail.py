@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard.actions.preview import preview_plan
+from dashboard.actions.planning import preview_plan
 from dashboard.alerts import queries as alert_queries
 from dashboard.engines.queries import producer_connector
 from dashboard.evaluation import finding_queries
@@ -33,7 +33,7 @@ from dashboard.transactions.producers import producer_identity
 from dashboard.web import addresses
 from dashboard.web.charts.figures import Figure
 from dashboard.web.charts.incident_figure import incident_figure
-from dashboard.web.flow.picture import FlowPicture, flow_picture
+from dashboard.web.flow.picture import flow_picture
 from dashboard.web.forms.chips import chosen_tab, detail_tabs
 from dashboard.web.incidents import cards, timeline
 from dashboard.web.incidents.cards import headline_of, newest_cause
@@ -155,7 +155,10 @@ def incident_context(request: HttpRequest, row: Incident, note: str) -> Mapping[
         "events": fold_events(history.events)[::-1],
         "notes": _notes(history),
         "deliveries": history.deliveries,
-        "notified": _notified(history.deliveries),
+        # The channels that took a message about it.
+        "notified": len(
+            {row.channel_id for row in history.deliveries if row.state == Delivery.State.DELIVERED}
+        ),
         "longest_note": operators.LONGEST_NOTE,
         "note": note,
         "tabs": detail_tabs(request.GET, tabs),
@@ -194,7 +197,7 @@ def _times(row: Incident) -> Sequence[str]:
     ]
 
 
-def _flow(story: IncidentStory, at_ms: int) -> FlowPicture | None:
+def _flow(story: IncidentStory, at_ms: int) -> Mapping[str, Any] | None:
     """Return the flow of the last hour around an open incident's effects, None without a known flow."""
     if not story.findings:
         return None
@@ -259,11 +262,6 @@ def _deliveries(row: Incident, kept: Mapping[int, FindingRecord]) -> Sequence[De
     return alert_queries.deliveries_of_findings(
         row.cluster_id, marks, from_ms=row.opened_ms, to_ms=until_ms, limit=_DELIVERIES
     )
-
-
-def _notified(deliveries: Sequence[Delivery]) -> int:
-    """Return the number of channels that took a message about an incident."""
-    return len({row.channel_id for row in deliveries if row.state == Delivery.State.DELIVERED})
 
 
 def _queries(row: Incident, members: Sequence[IncidentFinding], now_ms: int) -> Sequence[tuple[Query, Any]]:

@@ -23,12 +23,11 @@ from dashboard.web.pages import (
     records,
     recoveries,
     reports,
-    scenes,
     system,
     transactions,
 )
 from dashboard.web.pages.access import audit, users
-from dashboard.web.pages.alerting import alerts, channels, deliveries, rules, silences
+from dashboard.web.pages.alerting import alerts, channels, deliveries, silences
 from dashboard.web.rendering import View, signed_in
 from dashboard.web.routes import ROUTES
 
@@ -51,14 +50,12 @@ _PAGES = (
     channels,
     deliveries,
     silences,
-    rules,
     reports,
     users,
     clusters,
     system,
     coordinators,
     preflight,
-    scenes,
     find,
 )
 ROUTES |= {route.name: route for page in _PAGES for route in page.ROUTES}

@@ -1,7 +1,6 @@
 """Actions in the browser: show a plan, confirm it by typing, and show it as an audit entry."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
@@ -11,9 +10,8 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.actions import audit as action_audit
 from dashboard.actions import execute
-from dashboard.actions import service as action_service
+from dashboard.actions import planning as action_service
 from dashboard.actions import store as action_store
-from dashboard.actions.audit import ActionStatus
 from dashboard.labels import action as action_labels
 from dashboard.models import Action
 from dashboard.runtime.collector_names import ACTIONS
@@ -23,26 +21,16 @@ from dashboard.web.action_buttons import Button
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters, plain_labels
-from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import now_ms
 from dashboard.web.plan_context import plan_page
 from dashboard.web.rendering import action_view as posting
-from dashboard.web.rendering import refusal_of, render_page, signed_in
+from dashboard.web.rendering import list_view, refusal_of, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
+from fenceline.formatting import count_noun
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 _ROWS = 50
 _DAY_MS = 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class ActionLine:
-    of: Action
-    shown: ActionStatus
-
-    @property
-    def look(self) -> action_labels.ActStyle:
-        return action_labels.ACTS[self.of.act]
 
 
 class ActionListQuery(list_forms.ListByRow, action_store.ActionCriteria):
@@ -154,7 +142,14 @@ def action_list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, A
     actions, more = action_store.newest_actions(wanted, before=wanted.before, limit=_ROWS)
     summary = action_audit.action_summary(frame.cluster, since_ms=at_ms - _DAY_MS, now_ms=at_ms)
     return {
-        "rows": [ActionLine(action, action_audit.action_status(action, now_ms=at_ms)) for action in actions],
+        "rows": [
+            {
+                "of": action,
+                "shown": action_audit.action_status(action, now_ms=at_ms),
+                "look": action_labels.ACTS[action.act],
+            }
+            for action in actions
+        ],
         "next": more,
         "filters": [
             filters.row("act", list(nouns), plain_labels(nouns), every="any action", words="action"),
@@ -175,17 +170,9 @@ def _headline(
     if not frame.time_range.is_live:
         return time_ranges.range_headline(number, "action", frame.time_range, more=more)
     if summary.executing:
-        return (
-            "1 action in progress."
-            if summary.executing == 1
-            else (f"{summary.executing:,} actions in progress.")
-        )
+        return f"{count_noun(summary.executing, 'action')} in progress."
     if summary.waiting:
-        return (
-            "1 plan pending confirmation."
-            if summary.waiting == 1
-            else (f"{summary.waiting:,} plans pending confirmation.")
-        )
+        return f"{count_noun(summary.waiting, 'plan')} pending confirmation."
     if summary.undone:
         return f"{summary.undone:,} of {summary.executed:,} actions in the last 24 h were not fully done."
     if summary.executed:

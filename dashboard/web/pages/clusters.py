@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
@@ -15,7 +14,6 @@ from dashboard.runtime.collector_names import EVERYTHING, collectors_of
 from dashboard.system import capabilities
 from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
-from dashboard.web.freshness import Blind
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import page_view
@@ -25,37 +23,10 @@ from fenceline.formatting import count_noun
 from fenceline.kafka.capabilities import CapabilityState
 
 if TYPE_CHECKING:
-    from dashboard.runtime.stale_collectors import LiveCollector
+    from dashboard.runtime.visibility import LiveCollector
 
 _WORST = tuple(severity.value for severity in Severity)
 _LACKING = (CapabilityState.LIMITED, CapabilityState.MISSING)
-
-
-@dataclass(frozen=True, slots=True)
-class FleetRow:
-    """One cluster: its open incidents by severity, its gaps, and its numbers."""
-
-    name: str
-    incidents: Mapping[str, int]
-    as_of_ms: int | None
-    #: Whether a first poll is missing.
-    unseen: bool
-    blind: Sequence[Blind]
-    #: Labels of capabilities that are limited or missing.
-    lacking: Sequence[str]
-    ids: int
-    open: int
-    blocked_partitions: int
-    blocked_groups: int
-
-    @property
-    def severity(self) -> str:
-        """Return the worst severity of its open incidents, "" without one."""
-        return next((severity for severity in _WORST if severity in self.incidents), "")
-
-    @property
-    def number(self) -> int:
-        return sum(self.incidents.values())
 
 
 @page_view("clusters/page", collector_states)
@@ -65,7 +36,8 @@ def cluster_list(request: HttpRequest) -> Mapping[str, Any]:
     return {"rows": rows, "headline": _headline(rows)}
 
 
-def _rows(request: HttpRequest) -> Iterator[FleetRow]:
+def _rows(request: HttpRequest) -> Iterator[Mapping[str, Any]]:
+    """Yield each cluster's open incidents by severity, its gaps, and its numbers."""
     frame = page_context.chrome_of(request)
     incidents = incident_queries.open_by_cluster()
     states = transaction_queries.states_by_cluster()
@@ -73,19 +45,23 @@ def _rows(request: HttpRequest) -> Iterator[FleetRow]:
     groups = group_queries.blocked_by_cluster()
     for name in [row.name for row in frame.clusters]:
         collectors = [row for row in frame.freshness.collectors if row.cluster.name == name]
-        counts = states.get(name, {})
-        yield FleetRow(
-            name,
-            incidents.get(name, {}),
-            _as_of_ms(collectors),
-            name in frame.freshness.unseen,
-            [blind for blind in frame.freshness.blind if blind.cluster == name],
-            list(_lacking(name, collectors)),
-            sum(counts.values()),
-            sum(counts.get(state, 0) for state in transaction_queries.OPEN),
-            partitions.get(name, 0),
-            groups.get(name, 0),
-        )
+        counts, opened = states.get(name, {}), incidents.get(name, {})
+        yield {
+            "name": name,
+            "incidents": opened,
+            "number": sum(opened.values()),
+            # The worst severity of its open incidents, "" without one.
+            "severity": next((severity for severity in _WORST if severity in opened), ""),
+            "as_of_ms": _as_of_ms(collectors),
+            # Whether a first poll is missing.
+            "unseen": name in frame.freshness.unseen,
+            "blind": [blind for blind in frame.freshness.blind if blind.cluster == name],
+            "lacking": list(_lacking(name, collectors)),
+            "ids": sum(counts.values()),
+            "open": sum(counts.get(state, 0) for state in transaction_queries.OPEN),
+            "blocked_partitions": partitions.get(name, 0),
+            "blocked_groups": groups.get(name, 0),
+        }
 
 
 def _as_of_ms(collectors: Sequence[LiveCollector]) -> int | None:
@@ -99,16 +75,16 @@ def _lacking(name: str, collectors: Sequence[LiveCollector]) -> Iterator[str]:
     return (check.words for check in checks if check.state in _LACKING)
 
 
-def _urgency(row: FleetRow) -> tuple[object, ...]:
-    rank = _WORST.index(row.severity) if row.severity else len(_WORST)
-    return rank, not row.blind, not row.unseen, row.name
+def _urgency(row: Mapping[str, Any]) -> tuple[object, ...]:
+    rank = _WORST.index(row["severity"]) if row["severity"] else len(_WORST)
+    return rank, not row["blind"], not row["unseen"], row["name"]
 
 
-def _headline(rows: Sequence[FleetRow]) -> str:
+def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "No cluster is configured."
-    urgent = sum(row.severity in _WORST[:2] for row in rows)
-    unseen = sum(bool(row.blind) or row.unseen for row in rows)
+    urgent = sum(row["severity"] in _WORST[:2] for row in rows)
+    unseen = sum(bool(row["blind"]) or row["unseen"] for row in rows)
     if urgent:
         text = (
             f"{count_noun(urgent, 'cluster')} of {len(rows)} {'needs' if urgent == 1 else 'need'} attention"

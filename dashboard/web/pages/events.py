@@ -2,7 +2,6 @@
 evidence."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from django.conf import settings
@@ -11,26 +10,23 @@ from pydantic import BeforeValidator
 
 from dashboard.history import events as event_queries
 from dashboard.history import queries as history_queries
-from dashboard.history.buckets import Bucket
 from dashboard.history.events import incidents_of
-from dashboard.history.queries import ByApplication
+from dashboard.history.queries import Bucket, ByApplication
 from dashboard.incidents.queries import incidents_by_number
-from dashboard.labels.status import StatusLabel
 from dashboard.labels.transition import KIND_LABELS, NOTABLE, event_label, kind_words
 from dashboard.runtime.collector_names import EVERYTHING
-from dashboard.system.scenes import SceneRun, read_board
+from dashboard.system.scenes import SceneBoard, read_board
 from dashboard.web import addresses, page_context
 from dashboard.web.charts import event_figure
+from dashboard.web.event_timeline import step_seconds, timeline_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
 from dashboard.web.forms.lists import RowNumber, split_place
 from dashboard.web.incidents.cards import incident_lines
-from dashboard.web.list_pages import list_view, read_query
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import list_view, read_query, render_page, signed_in
 from dashboard.web.routes import PageRoute
-from dashboard.web.series.timeline import step_seconds, timeline_context
 from fenceline.facts import ABORTS, Confidence, TransitionKind
 from fenceline.formatting import count_noun, list_names
 from fenceline.grouping import grouped
@@ -57,21 +53,6 @@ _APPLICATION_STEPS = 60
 
 class EventListQuery(list_forms.ListQuery, event_queries.EventCriteria):
     before: Annotated[tuple[RowNumber, RowNumber, RowNumber], BeforeValidator(split_place)] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EventLine:
-    event: TimelineEvent
-    look: StatusLabel
-    url: str
-    #: The sandbox's scene that caused it; None for other events.
-    scene: SceneRun | None
-
-    @property
-    def subject(self) -> str:
-        """Return the name of the event's subject without its kind."""
-        kind, _, name = self.event.subject.partition(":")
-        return f"broker {name}" if kind == "broker" else name
 
 
 @signed_in
@@ -103,15 +84,7 @@ def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any
     events = event_queries.newest_events(wanted, shown, before=place, limit=_ROWS)
     sums = _sums(wanted, shown)
     board = read_board()
-    lines = [
-        EventLine(
-            event,
-            event_label(event),
-            addresses.event_url(event),
-            board.played_about(event.subject.partition(":")[2], event.at_ms) if board else None,
-        )
-        for event in events.items
-    ]
+    lines = [_line(event, board) for event in events.items]
     return {
         "shown": shown,
         "rows": _groups(lines),
@@ -123,6 +96,18 @@ def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any
         "gaps": event_queries.gaps_within(frame.cluster, shown),
         "cut": _cut(shown, now_ms(request)),
         **(_charts(wanted, shown) if wanted.application else {}),
+    }
+
+
+def _line(event: TimelineEvent, board: SceneBoard | None) -> Mapping[str, Any]:
+    kind, _, name = event.subject.partition(":")
+    return {
+        "event": event,
+        "look": event_label(event),
+        "url": addresses.event_url(event),
+        "subject": f"broker {name}" if kind == "broker" else name,
+        # The sandbox's scene that caused it; None for other events.
+        "scene": board.played_about(name, event.at_ms) if board else None,
     }
 
 
@@ -167,11 +152,11 @@ def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
     return list(grouped((since_ms, source.value) for source, since_ms in cut.items()).items())
 
 
-def _groups(lines: Sequence[EventLine]) -> Sequence[Mapping[str, Any]]:
+def _groups(lines: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Return events in their order; those of one incident together, at the place of the newest."""
-    numbers = incidents_of([line.event for line in lines])
-    keys = [numbers.get(line.event.place) or line.event.place for line in lines]
-    rows = {line.row.pk: line for line in incident_lines(incidents_by_number(numbers.values()))}
+    numbers = incidents_of([line["event"] for line in lines])
+    keys = [numbers.get(line["event"].place) or line["event"].place for line in lines]
+    rows = {line["row"].pk: line for line in incident_lines(incidents_by_number(numbers.values()))}
     return [
         {"lines": group, "incident": rows.get(key) if isinstance(key, int) else None}
         for key, group in grouped(zip(keys, lines, strict=True)).items()

@@ -45,14 +45,12 @@ def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGrou
         ("Applications", _applications(frame.cluster, asked, now_ms)),
         ("Pages", _pages(frame, asked)),
     ]
-    found = [HitGroup(kind, _best(hits, asked)) for kind, hits in groups]
+    # Whole names come before beginnings, and beginnings before other parts.
+    found = [
+        HitGroup(kind, sorted(hits, key=lambda hit: _rank(hit, asked))[:MOST_HITS]) for kind, hits in groups
+    ]
     # A closed incident names many things: names that begin with the text are more likely meant.
     return sorted((group for group in found if group.hits), key=lambda group: _rank(group.hits[0], asked))
-
-
-def _best(hits: Iterable[Hit], asked: str) -> Sequence[Hit]:
-    """Return the first hits: whole names before beginnings, and beginnings before other parts."""
-    return sorted(hits, key=lambda hit: _rank(hit, asked))[:MOST_HITS]
 
 
 def _rank(hit: Hit, asked: str) -> tuple[bool, bool]:

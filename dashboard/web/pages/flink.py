@@ -19,9 +19,8 @@ from dashboard.web import addresses
 from dashboard.web.action_buttons import Button, plan_button
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.lists import Heading
-from dashboard.web.list_pages import CLUSTER, clock_steps, list_view, of_known_cluster, unknown_row
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import page_view
+from dashboard.web.rendering import CLUSTER, clock_steps, list_view, of_known_cluster, page_view, unknown_row
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.engines.flink.restore import CommitFate, pool_sentences, producer_pools, restore_sentence
 from fenceline.formatting import count_noun

@@ -1,31 +1,28 @@
 """Consumer groups: the list with folded families, and each group's own page."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
 
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
-from dashboard.groups.streams import group_stores
+from dashboard.groups.queries import group_stores
 from dashboard.labels.status import STATUS_LABELS, StatusLabel, trend_word
 from dashboard.models import FindingRecord, GroupOffset
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
 from dashboard.web import addresses, page_context
+from dashboard.web.charts.series_figures import series_context, subject_history
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters
 from dashboard.web.forms.lists import Heading
 from dashboard.web.headlines.detail import group_headline
-from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster, unknown_row
-from dashboard.web.rendering import page_view
+from dashboard.web.rendering import CLUSTER, OWNER, list_view, of_known_cluster, page_view, unknown_row
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from dashboard.web.series.context import series_context, subject_history
 from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
-from fenceline.owners import Owner
 from fenceline.series.points import GROUP
 
 _PARTITIONS = 100
@@ -47,21 +44,6 @@ _HEADINGS: Sequence[Heading] = (
 _STATUS_LABELS = {**STATUS_LABELS, group_queries.PENDING: StatusLabel("commit pending", "", "")}
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRow:
-    """One family of groups, or a single group, and its trend."""
-
-    of: group_queries.GroupFamily
-    trend: Mapping[str, Any]
-    finding: FindingRecord | None
-    owner: Owner | None
-
-    @property
-    def application(self) -> str:
-        """Return the family of its group: the name without random parts."""
-        return self.of.group.family if self.of.group else self.of.name
-
-
 class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
     """The query string of the list."""
 
@@ -76,20 +58,23 @@ def group_list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any
     return {
         "page": page,
         "rows": [_row(family, findings) for family in page.items],
-        "explanation": _explanation(page.items) if wanted.family else "",
+        # Why groups of one family are folded into one row.
+        "explanation": family_of(page.items[0]["name"]).explanation if wanted.family and page.items else "",
         "filters": [Filters(request.GET, wanted).row("status", statuses, _STATUS_LABELS)],
         "number": sum(n for status, n in statuses.items() if status != group_queries.PENDING),
     }
 
 
-def _row(family: group_queries.GroupFamily, findings: Mapping[tuple[int, str], FindingRecord]) -> GroupRow:
-    group = family.group
-    return GroupRow(
-        family,
-        _trend(group.trend if group else "", 2),
-        findings.get((group.cluster_id, group.group_id)) if group else None,
-        owners.find_owner(family.name, group.family if group else ""),
-    )
+def _row(family: Mapping[str, Any], findings: Mapping[tuple[int, str], FindingRecord]) -> Mapping[str, Any]:
+    group, name = family["group"], family["name"]
+    return {
+        "of": family,
+        "trend": _trend(group.trend if group else "", 2),
+        "finding": findings.get((group.cluster_id, group.group_id)) if group else None,
+        "owner": owners.find_owner(name, group.family if group else ""),
+        # A group's family is its name without random parts.
+        "application": group.family if group else name,
+    }
 
 
 @page_view("groups/detail")
@@ -119,11 +104,6 @@ def group_detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[s
         "explanation": family_of(row.group_id).explanation,
         **series_context(request, row.cluster_id, GROUP, row.group_id),
     }
-
-
-def _explanation(families: Sequence[group_queries.GroupFamily]) -> str:
-    """Return the reason why groups of one family are folded into one row."""
-    return next((family_of(family.name).explanation for family in families), "")
 
 
 def _part(row: GroupOffset) -> Mapping[str, Any]:

@@ -1,38 +1,48 @@
-"""Incidents over time, each with its cause, effects and history; acknowledging one, and notes."""
+"""Incidents over time, each with its cause, effects and history, also as files; acknowledgements, notes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.safestring import mark_safe
 from pydantic import Field
 
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
+from dashboard.incidents.affected_offsets import AffectedOffsets, affected_offsets
 from dashboard.labels.alert import rule_label
-from dashboard.models import Incident
+from dashboard.models import Delivery, Incident, IncidentFinding
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import parameter_choices
+from dashboard.runtime.csv_text import csv_text
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web import addresses
+from dashboard.web.charts.incident_figure import standalone_html
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, marked_labels
-from dashboard.web.incidents import cards, detail, report
-from dashboard.web.list_pages import list_view
+from dashboard.web.incidents import cards, detail
+from dashboard.web.incidents.detail import MOST, IncidentStory, fold_events, read_story, story_figure
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import (
     action_view,
     error_note,
     flash_refusal,
     forbidden_page,
+    list_view,
     or_404,
     render_page,
     signed_in,
 )
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
-from fenceline.incidents.markdown import incident_markdown
+from dashboard.web.server.bundles import bundle_of
+from fenceline.incidents.evidence import EvidenceLine
+from fenceline.incidents.markdown import IncidentReport, ReportLine, incident_markdown, utc_text
+from fenceline.incidents.sentences import incident_explanation
+from fenceline.text.sentences import plain_text
 
 _ROWS = 50
 #: The timeline of an open incident moves with the clock in steps of this length.
@@ -58,21 +68,21 @@ def incident_detail(request: HttpRequest, number: int) -> HttpResponse:
 
 @signed_in
 def incident_markdown_file(request: HttpRequest, number: int) -> HttpResponse:
-    text = incident_markdown(report.report_of(_found(number), now_ms=now_ms(request)))
+    text = incident_markdown(report_of(_found(number), now_ms=now_ms(request)))
     return _file(text, "text/markdown", f"incident-{number}.md")
 
 
 @signed_in
 def incident_html_file(request: HttpRequest, number: int) -> HttpResponse:
     """Answer with an incident as one HTML file that needs no network."""
-    text = report.report_html(_found(number), now_ms=now_ms(request))
+    text = report_html(_found(number), now_ms=now_ms(request))
     return _file(text, "text/html", f"incident-{number}.html")
 
 
 @signed_in
 def incident_offsets_file(request: HttpRequest, number: int) -> HttpResponse:
     """Answer with the offsets that an incident affects, as CSV."""
-    text = report.offsets_csv(_found(number))
+    text = offsets_csv(_found(number))
     return _file(text, "text/csv", f"incident-{number}-offsets.csv")
 
 
@@ -144,6 +154,102 @@ def _search(cluster: str, asked: str) -> Iterable[Hit]:
         )
         for row in newest
     ]
+
+
+def report_of(row: Incident, *, now_ms: int) -> IncidentReport:
+    return _report(read_story(row, now_ms=now_ms), now_ms)
+
+
+def report_html(row: Incident, *, now_ms: int) -> str:
+    """Return an incident as one HTML file that needs no network: style, script and chart are inside."""
+    story = read_story(row, now_ms=now_ms)
+    report = _report(story, now_ms)
+    figure, _ = story_figure(story, now_ms=now_ms)
+    return render_to_string(
+        "incidents/report.html",
+        {
+            "report": report,
+            "made": utc_text(now_ms),
+            "sections": [
+                (title, [(utc_text(line.at_ms), line.text) for line in lines])
+                for title, lines in report.sections
+                if lines
+            ],
+            # Our own files, and JSON in which Plotly has escaped every bracket.
+            "style": _inline("report.css"),
+            "plotly": _inline("plotly.js"),
+            "chart": mark_safe(standalone_html(figure)),  # noqa: S308
+        },
+    )
+
+
+def offsets_csv(row: Incident) -> str:
+    """Return the offsets that an incident affects as CSV, a line for each range."""
+    return csv_text([AffectedOffsets._fields, *affected_offsets(row)])
+
+
+def _report(story: IncidentStory, now_ms: int) -> IncidentReport:
+    history = story.history
+    effects = [member for member in history.members if member.role == IncidentFinding.Role.EFFECT]
+    whole = max(len(history.members), len(history.events)) < MOST
+    return IncidentReport(
+        history.row.pk,
+        plain_text(story.headline, now_ms=now_ms),
+        _facts(story, now_ms, whole=whole),
+        [
+            ("Cause and evidence", [ReportLine(line.at_ms, _read_from(line)) for line in story.evidence]),
+            ("Effects", [ReportLine(effect.since_ms, _summary(story, effect)) for effect in effects]),
+            (
+                "History, oldest first",
+                [ReportLine(line.of.at_ms, line.text) for line in fold_events(history.events)],
+            ),
+            (
+                "Notifications",
+                [ReportLine(delivery.made_ms, _sent(delivery)) for delivery in reversed(history.deliveries)],
+            ),
+        ],
+    )
+
+
+def _read_from(line: EvidenceLine) -> str:
+    return f"{line.words} (read from: {line.where})"
+
+
+def _summary(story: IncidentStory, finding: IncidentFinding) -> str:
+    return story.history.kept.get(finding.finding, finding).summary
+
+
+def _sent(row: Delivery) -> str:
+    return f"{row.channel.name}: {row.state}, {row.reason.replace('_', ' ')}"
+
+
+def _facts(story: IncidentStory, now_ms: int, *, whole: bool) -> Sequence[tuple[str, str]]:
+    row = story.history.row
+    kept = story.history.kept.get(story.cause.finding) if story.cause else None
+    explanation = incident_explanation(story.facts, now_ms=now_ms) if story.facts else ()
+    facts = {
+        "What it means": plain_text(explanation, now_ms=now_ms),
+        "Cluster": row.cluster.name,
+        "Severity": row.severity,
+        "Owner": row.owner,
+        "Began": utc_text(row.since_ms),
+        "Opened": utc_text(row.opened_ms),
+        "Reopened": "" if row.reopened_ms is None else utc_text(row.reopened_ms),
+        "Deadline": "" if row.deadline_ms is None else utc_text(row.deadline_ms),
+        "Closed": "" if row.closed_ms is None else utc_text(row.closed_ms),
+        "Outcome": row.outcome,
+        "Acknowledged by": row.acknowledged_by,
+        "Evidence": "" if kept is None else kept.evidence,
+        "Next step": "" if kept is None or row.closed_ms is not None else kept.next_step,
+        "Left out": "" if whole else f"findings and events beyond {MOST}",
+    }
+    impact = [(words, f"{number:,}") for words, number in cards.impact_words(row)]
+    return [*((name, text) for name, text in facts.items() if text), *impact]
+
+
+def _inline(bundle: str) -> str:
+    # The end tag of a script would end it even inside a string; there a backslash changes nothing.
+    return mark_safe(bundle_of(bundle).content.decode().replace("</script", "<\\/script"))  # noqa: S308
 
 
 ROUTES = (

@@ -16,7 +16,7 @@ from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
 from dashboard.web.headlines.overview import OverviewFigures, overview_headline, range_headline
 from dashboard.web.incidents import cards
-from dashboard.web.onboarding import first_query
+from dashboard.web.page_context import first_query
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import page_view

@@ -1,7 +1,6 @@
 """Watched partitions: the list, each partition's own page, and requests to all of its replicas."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,21 +20,27 @@ from dashboard.streaming import lag
 from dashboard.streaming.lag import PartitionLag
 from dashboard.system import access, owners
 from dashboard.web import action_buttons, addresses, page_context
+from dashboard.web.charts.series_figures import series_context, subject_history
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import ChipRow, Filters, plain_labels
 from dashboard.web.forms.lists import Heading
 from dashboard.web.headlines.detail import BlockedConsumer, partition_headline
-from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import action_view, forbidden_page, page_view
+from dashboard.web.rendering import (
+    CLUSTER,
+    OWNER,
+    action_view,
+    forbidden_page,
+    list_view,
+    of_known_cluster,
+    page_view,
+)
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from dashboard.web.series.context import series_context, subject_history
 from fenceline.decode.typed import read_json
 from fenceline.formatting import upper_first
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, ProducerState, VerdictReason
-from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 from fenceline.series.points import PARTITION
 from fenceline.text.explanations import verdict_reason
@@ -65,28 +70,6 @@ _HEADINGS: Sequence[Heading] = (
     (OWNER, "", "col-owner", ""),
     ("Leader", "", "col-leader number", ""),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRow:
-    """One partition and its open transactions, the one at the LSO first."""
-
-    of: PartitionRecord
-    pins: Sequence[PinRecord]
-    #: The number of offsets from its LSO to the end; None if not read.
-    unstable: int | None
-    finding: FindingRecord | None
-    owner: Owner | None
-    #: Whether the user may plan an abort marker for its hanging transaction.
-    can_select: bool
-    #: `verdict_label` of its verdict, or of "blocked".
-    verdict: str
-
-    @property
-    def application(self) -> str:
-        """Return the application that blocks it, "" without one or if its name is unknown."""
-        name = self.pins[0].transactional_id if self.pins else ""
-        return application_of(name).application if name else ""
 
 
 class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartitions):
@@ -142,7 +125,7 @@ def partition_list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[
     return {
         "page": page,
         "rows": rows,
-        "select": select if any(row.can_select for row in rows) else None,
+        "select": select if any(row["can_select"] for row in rows) else None,
         "filters": _filters(
             request, wanted, {partition_queries.BLOCKED: frame.blocked_number, **numbers}, hidden
         ),
@@ -167,16 +150,20 @@ def _row(
     *,
     may_act: bool,
     at_ms: int,
-) -> PartitionRow:
-    return PartitionRow(
-        row,
-        pins,
-        partition_queries.unstable_offsets(row),
-        findings.get((row.cluster_id, str(row))),
-        owners.find_owner(str(row), row.topic),
-        may_act and row.verdict == PartitionVerdict.HANGING,
-        _shown_verdict(row, at_ms),
-    )
+) -> Mapping[str, Any]:
+    """Return one partition and its open transactions, the one at the LSO first."""
+    blocker = pins[0].transactional_id if pins else ""
+    return {
+        "of": row,
+        "pins": pins,
+        "unstable": partition_queries.unstable_offsets(row),
+        "finding": findings.get((row.cluster_id, str(row))),
+        "owner": owners.find_owner(str(row), row.topic),
+        # The application that blocks it; "" without one or if its name is unknown.
+        "application": application_of(blocker).application if blocker else "",
+        "can_select": may_act and row.verdict == PartitionVerdict.HANGING,
+        "verdict": _shown_verdict(row, at_ms),
+    }
 
 
 def _shown_verdict(row: PartitionRecord, at_ms: int) -> str:

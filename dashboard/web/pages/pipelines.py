@@ -25,9 +25,8 @@ from dashboard.web.flow.details import (
 from dashboard.web.flow.picture import flow_picture, focus_url, node_url
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Chip, Filters
-from dashboard.web.list_pages import read_query, why_empty
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import read_query, render_page, signed_in, why_empty
 from dashboard.web.routes import PageRoute
 from fenceline.flow.graph import Flow, FlowHealth, FlowNode, NodeId
 from fenceline.flow.pipelines import Pipeline, find_pipelines

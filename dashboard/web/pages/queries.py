@@ -20,10 +20,9 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, plain_labels
 from dashboard.web.forms.lists import Heading
 from dashboard.web.headlines.overview import queries_headline, stuck_queries
-from dashboard.web.list_pages import CLUSTER, OWNER, clock_steps, list_view, of_known_cluster
-from dashboard.web.onboarding import attach_lines, first_query
+from dashboard.web.page_context import attach_lines, first_query
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import page_view
+from dashboard.web.rendering import CLUSTER, OWNER, clock_steps, list_view, of_known_cluster, page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 
 #: Countdowns end and heartbeats fall due without a new revision, so a page is rendered again this often.

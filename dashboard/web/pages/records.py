@@ -13,9 +13,8 @@ from dashboard.models import AuditEntry, PartitionRecord
 from dashboard.runtime import visibility
 from dashboard.system import access, audit
 from dashboard.web import addresses
-from dashboard.web.list_pages import of_known_cluster
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import action_view, forbidden_page, render_page, signed_in
+from dashboard.web.rendering import action_view, forbidden_page, of_known_cluster, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.facts import TopicPartition
 from fenceline.text import record_fates

@@ -1,7 +1,6 @@
 """Recoveries: aborted transactions with the waiting readers, the lost records, and the return to work."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -20,9 +19,8 @@ from dashboard.web import page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters
-from dashboard.web.list_pages import clock_steps, list_view, of_known_cluster
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import or_404, render_page, signed_in
+from dashboard.web.rendering import clock_steps, list_view, of_known_cluster, or_404, render_page, signed_in
 from dashboard.web.routes import PageRoute
 from dashboard.web.transaction_steps import TransactionStep
 from fenceline.facts import TransitionKind
@@ -34,31 +32,6 @@ _DAY_MS = 86_400_000
 #: Maximum waiting groups that a row of the list names.
 _NAMED = 2
 _COLUMNS = ("topic", "partition", "first_offset", "last_offset", "records", "sure", "note")
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryRow:
-    """One recovery with the time until readers were released and until a producer committed again."""
-
-    of: Recovery
-    release_ms: int | None
-    resume_ms: int | None
-    #: The distinct groups that waited.
-    waited: Sequence[str]
-    #: Aborted records; None if unknown, with the reason in `lost_unknown`.
-    lost: int | None
-    #: "at least", "at most" or "".
-    lost_bound: str
-    lost_unknown: str
-
-    @property
-    def listed_names(self) -> Sequence[str]:
-        return self.waited[:_NAMED]
-
-    @property
-    def more_names(self) -> int:
-        """Return the number of names that do not fit a row."""
-        return len(self.waited) - len(self.listed_names)
 
 
 class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCriteria):
@@ -76,17 +49,27 @@ def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResp
     return render_page(request, "recoveries/detail", lambda: _detail(recovery))
 
 
-def row_of(recovery: Recovery) -> RecoveryRow:
+def row_of(recovery: Recovery) -> Mapping[str, Any]:
+    """Return one recovery with the time until readers were released and until a producer committed again."""
     lost, bound = recovery_queries.lost_records(recovery)
-    return RecoveryRow(
-        recovery,
-        None if recovery.released_ms is None else max(0, recovery.released_ms - recovery.opened_ms),
-        None if recovery.resumed_ms is None else max(0, recovery.resumed_ms - recovery.opened_ms),
-        list(dict.fromkeys(wait.group for wait in recovery_queries.recovery_waits(recovery))),
-        lost,
-        bound,
-        "not known: see its page" if recovery.lost_complete else "the log is still being read",
-    )
+    unknown = "not known: see its page" if recovery.lost_complete else "the log is still being read"
+    waited = list(dict.fromkeys(wait.group for wait in recovery_queries.recovery_waits(recovery)))
+    return {
+        "of": recovery,
+        "release_ms": _since_opened_ms(recovery, recovery.released_ms),
+        "resume_ms": _since_opened_ms(recovery, recovery.resumed_ms),
+        "waited": waited,
+        "listed_names": waited[:_NAMED],
+        "more_names": len(waited[_NAMED:]),
+        # Aborted records, None if unknown, and "at least", "at most" or "".
+        "lost": lost,
+        "lost_bound": bound,
+        "lost_unknown": unknown,
+    }
+
+
+def _since_opened_ms(recovery: Recovery, at_ms: int | None) -> int | None:
+    return None if at_ms is None else max(0, at_ms - recovery.opened_ms)
 
 
 # The range "in 24 h" moves with the clock.

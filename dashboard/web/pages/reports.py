@@ -9,9 +9,9 @@ from typing import Any, Literal
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-from dashboard.history import parquet
-from dashboard.history.buckets import Bucket
+from dashboard.history import job_outputs
 from dashboard.history.job_outputs import Busiest, Day, ReportStatus, ReportTrouble
+from dashboard.history.queries import Bucket
 from dashboard.labels.transition import NOTABLE
 from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
@@ -19,8 +19,7 @@ from dashboard.web.charts import figures as charts
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters
 from dashboard.web.forms.time_ranges import PageRange
-from dashboard.web.list_pages import read_query
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import read_query, render_page, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.formatting import count_noun
@@ -90,7 +89,9 @@ def report_page(request: HttpRequest) -> HttpResponse:
     """Show the reports of one cluster, or the command that makes them."""
     cluster = page_cluster(request)
     standing = (
-        parquet.report_status(settings.FENCELINE.history_url, cluster) if is_configured() else ReportStatus()
+        job_outputs.report_status(settings.FENCELINE.history_url, cluster)
+        if is_configured()
+        else ReportStatus()
     )
     known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
     return render_page(
@@ -118,7 +119,7 @@ def day_range(manifest: Manifest, asked: PageRange) -> tuple[str, str]:
     last = _day(shown.to_ms - 1)
     if not asked.is_live:
         return str(_day(shown.from_ms)), str(last)
-    newest = parquet.last_day(manifest)
+    newest = job_outputs.last_day(manifest)
     last = min(date.fromisoformat(newest), last) if newest else last
     return str(last - timedelta(days=_LIVE_DAYS - 1)), str(last)
 
@@ -145,7 +146,7 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
         "configured": is_configured(),
         "trouble": ranged.trouble,
         "headline": _headline(ranged, manifest, whole, wanted, cluster, f"from {first} to {last}"),
-        "newest": parquet.last_day(manifest) if manifest else "",
+        "newest": job_outputs.last_day(manifest) if manifest else "",
         "whole": ReportRow("", "", whole),
         "rows": rows[:_APPLICATIONS],
         "more": len(rows) - _APPLICATIONS,
@@ -162,12 +163,12 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
 
 def _find(manifest: Manifest, first: str, last: str, wanted: ReportQuery) -> RangeReport:
     url = settings.FENCELINE.history_url
-    days = parquet.application_days(url, manifest, first, last)
+    days = job_outputs.application_days(url, manifest, first, last)
     if isinstance(days, ReportTrouble):
         return RangeReport(trouble=days)
     if wanted.application:
         days = [day for day in days if day.application == wanted.application]
-    busiest = parquet.busiest_ids(
+    busiest = job_outputs.busiest_ids(
         url, manifest, first, last, application=wanted.application, by=wanted.by, most=_IDS
     )
     return RangeReport(trouble=busiest) if isinstance(busiest, ReportTrouble) else RangeReport(days, busiest)

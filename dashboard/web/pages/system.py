@@ -1,33 +1,47 @@
-"""Fenceline's own state: clusters, collectors, leases, positions, gaps and versions."""
+"""Fenceline's own state: clusters, collectors, leases, positions, gaps and versions. In a sandbox also its
+scenes: play a failure, and see the result of the last one.
+"""
 
 import platform
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib import metadata
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from dashboard.models import Collector, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import CHECKPOINTS, RECONCILE
-from dashboard.system import access, capabilities
+from dashboard.system import access, capabilities, scenes
+from dashboard.system.access import actor_of
 from dashboard.system.metrics import own_version
 from dashboard.system.readiness import find_troubles
+from dashboard.system.scenes import SceneBoard
 from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import page_view
+from dashboard.web.rendering import (
+    action_view,
+    error_note,
+    flash_refusal,
+    forbidden_page,
+    or_404,
+    page_view,
+    render_page,
+    signed_in,
+)
 from dashboard.web.routes import PageRoute
 from fenceline.formatting import count_noun, format_duration
+from fenceline.grouping import grouped
 from fenceline.kafka.reconcile import format_agreement
 
 #: Libraries whose version affects brokers, pages or jobs.
@@ -41,20 +55,6 @@ _LIBRARIES = (
     "kafka-python",
     "pyspark",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicProgress:
-    """Read progress of one internal topic of a cluster."""
-
-    cluster: str
-    name: str
-    partitions: Sequence[Position]
-
-    @property
-    def records_behind(self) -> int:
-        """Return the number of records between the positions and the end, as far as both are known."""
-        return sum(max(0, row.end_offset - row.next_offset) for row in self.partitions)
 
 
 @page_view("system/page", collector_states)
@@ -153,9 +153,20 @@ def _cost(rows: Sequence[Collector], minute: int) -> tuple[int, int]:
     return sum(cost[1] for cost in costs), sum(cost[2] for cost in costs)
 
 
-def _topics(rows: Sequence[Position]) -> Sequence[TopicProgress]:
-    grouped = groupby(rows, key=lambda row: (row.cluster.name, row.topic))
-    return [TopicProgress(cluster, topic, list(positions)) for (cluster, topic), positions in grouped]
+def _topics(rows: Sequence[Position]) -> Sequence[Mapping[str, Any]]:
+    """Return the read progress of each internal topic of a cluster."""
+    return [
+        {
+            "cluster": cluster,
+            "name": topic,
+            "partitions": positions,
+            # The records between the positions and the end, as far as both are known.
+            "records_behind": sum(max(0, row.end_offset - row.next_offset) for row in positions),
+        }
+        for (cluster, topic), positions in grouped(
+            ((row.cluster.name, row.topic), row) for row in rows
+        ).items()
+    ]
 
 
 @cache
@@ -178,19 +189,6 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-ROUTES = (
-    PageRoute(
-        "system",
-        "system",
-        system_page,
-        plural="system",
-        key="s",
-        heading="Admin",
-        as_of_now="Events name the blind spots of the range that you chose.",
-    ),
-)
 
 
 #: The unit of a number by the end of its name, in milliseconds.
@@ -239,3 +237,62 @@ def readyz(request: HttpRequest) -> JsonResponse:
     parts = find_troubles()
     states = {name: trouble or True for name, trouble in parts.items()}
     return JsonResponse(states, status=503 if any(parts.values()) else 200)
+
+
+@signed_in
+def scene_list(request: HttpRequest) -> HttpResponse:
+    """Show all scenes and the progress of the newest run."""
+    board, problem = _board(), error_note(request)
+    # The clusters' revision does not count runs.
+    moves = (board.model_dump_json(), problem)
+    return render_page(request, "scenes/list", lambda: _scenes(request, board, problem), depends_on=moves)
+
+
+@action_view
+def play_scene(request: HttpRequest) -> HttpResponse:
+    """Request a scene and show the page, with the reason of a refusal."""
+    board, actor = _board(), actor_of(request, "page")
+    if refused := access.permission_refusal(actor, access.SCENES):
+        return forbidden_page(request, refused)
+    try:
+        scenes.request_scene(board, request.POST.get("scene", ""), by=actor.name)
+    except scenes.SceneRefused as error:
+        flash_refusal(request, reverse("scenes"), str(error))
+    return HttpResponseRedirect(reverse("scenes"), status=303)
+
+
+def _board() -> SceneBoard:
+    return or_404(scenes.read_board(), "Scenes are played in a running sandbox of make up only.")
+
+
+def _scenes(request: HttpRequest, board: SceneBoard, problem: str) -> Mapping[str, Any]:
+    return {
+        "board": board,
+        "newest": board.runs[0] if board.runs else None,
+        "earlier": board.runs[1:],
+        "cannot_play": access.permission_refusal(actor_of(request, "page"), access.SCENES),
+        "problem": problem,
+        "tour": scenes.tour_progress(board),
+        "tour_scene": scenes.SCENE,
+    }
+
+
+ROUTES = (
+    PageRoute(
+        "system",
+        "system",
+        system_page,
+        plural="system",
+        key="s",
+        heading="Admin",
+        as_of_now="Events name the blind spots of the range that you chose.",
+    ),
+    PageRoute(
+        "scenes",
+        "scenes",
+        scene_list,
+        parent="system",
+        as_of_now="Which scenes were played is in the audit log.",
+    ),
+    PageRoute("scene-play", "scenes/play", play_scene),
+)

@@ -23,20 +23,26 @@ from dashboard.streaming import batches as streaming_batches
 from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
-from dashboard.transactions.added_offsets import transaction_offsets
-from dashboard.transactions.producers import observed_application, producer_identity
+from dashboard.transactions.producers import observed_application, producer_identity, transaction_offsets
 from dashboard.web import action_buttons, addresses, page_context, transaction_steps, transaction_timeline
 from dashboard.web.charts import figures as charts
+from dashboard.web.charts.series_figures import events_url
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, marked_labels
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
-from dashboard.web.list_pages import CLUSTER, OWNER, clock_steps, list_view, of_known_cluster, unknown_row
 from dashboard.web.pages.recoveries import row_of
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import page_view
+from dashboard.web.rendering import (
+    CLUSTER,
+    OWNER,
+    clock_steps,
+    list_view,
+    of_known_cluster,
+    page_view,
+    unknown_row,
+)
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from dashboard.web.series.context import events_url
 from fenceline.decode import text
 from fenceline.engines.connect import topics_of_heartbeat
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
@@ -138,15 +144,16 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
     """Show one transactional id, or a 404 page."""
     row = transaction_queries.find_transaction(cluster, transactional_id)
     if row is not None:
-        life = history_queries.recent_transitions(row.cluster_id, bytes(row.key), row.log_partition)
-        kept = history_queries.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
+        key = bytes(row.key)
+        recent = history_queries.recent_transitions(row.cluster_id, key, row.log_partition)
+        kept = history_queries.TransactionHistory(key, row.transactional_id, row.application, *recent)
         known, lived = _known(request, row), _lived(request, cluster, kept, row)
-        bounds = id_bounds(row, life.recent, known["written_for"], known["flink"])
+        bounds = id_bounds(row, kept.recent, known["written_for"], known["flink"])
         headline = _headline(request, row, known, lived)
         return {"row": row, "kept": kept, "headline": headline, "bounds": bounds, **known, **lived}
     gone = history_queries.forgotten_transaction(cluster, transactional_id)
     if gone is not None:
-        headline = expired_headline(gone.life.expired_ms)
+        headline = expired_headline(gone.expired_ms)
         return {"row": None, "kept": gone, "headline": headline, **_lived(request, cluster, gone, None)}
     return unknown_row(cluster, transactional_id)
 
@@ -209,7 +216,7 @@ def _producer(row: Transaction) -> Mapping[str, Any]:
 def _lived(
     request: HttpRequest, cluster: str, kept: history_queries.TransactionHistory, row: Transaction | None
 ) -> Mapping[str, Any]:
-    now, recent = now_ms(request), kept.life.recent
+    now, recent = now_ms(request), kept.recent
     asked = page_context.chrome_of(request).time_range
     shown = None if asked.is_live else asked.window()
     notable = history_queries.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
@@ -267,7 +274,7 @@ def _folded(events: Sequence[TransitionRecord]) -> Sequence[Mapping[str, Any]]:
 
 
 def _recent(cluster: str, kept: history_queries.TransactionHistory) -> Sequence[RecentTransition]:
-    recent = kept.life.recent
+    recent = kept.recent
     actions = attributions.of_transitions(cluster, kept.key, recent)
     pairs = zip(recent, actions, strict=True)
     return [

@@ -1,17 +1,61 @@
-"""The live socket: forwards notifications of changes to signed-in pages."""
+"""The live socket: forwards notifications of changes to signed-in pages, of origins by Django's rule for
+forms.
+"""
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from io import BytesIO
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from channels.security.websocket import WebsocketDenier
+from django.conf import settings
+from django.core.exceptions import DisallowedHost
+from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError
+from django.utils.http import is_same_domain
 
 from dashboard.runtime.database_errors import log_line
 from dashboard.runtime.notify import GROUP, Bell, SessionCheck, session_name
 from dashboard.system import access, cluster_limits, live_sessions
+
+Scope: TypeAlias = dict[str, Any]
+Application: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
+
+
+def same_origin_only(application: Application) -> Application:
+    """Reject a socket whose Origin is neither this server with its port nor in CSRF_TRUSTED_ORIGINS."""
+
+    async def validated(scope: Scope, receive: Any, send: Any) -> None:
+        answer = application if _is_allowed(scope) else WebsocketDenier()
+        await answer(scope, receive, send)
+
+    return validated
+
+
+def _is_allowed(scope: Scope) -> bool:
+    scheme = "https" if scope.get("scheme") == "wss" else "http"
+    request = ASGIRequest(scope | {"method": "GET", "scheme": scheme}, BytesIO())
+    origin = request.headers.get("Origin", "")
+    try:
+        own = f"{scheme}://{request.get_host()}"
+    except DisallowedHost:
+        return False
+    return origin == own or any(_matches(origin, trusted) for trusted in settings.CSRF_TRUSTED_ORIGINS)
+
+
+def _matches(origin: str, trusted: str) -> bool:
+    """Return whether an origin is trusted; `https://*.example` names all subdomains."""
+    try:
+        parts, pattern = urlsplit(origin), urlsplit(trusted)
+    except ValueError:
+        return False
+    return parts.scheme == pattern.scheme and is_same_domain(parts.netloc, pattern.netloc.lstrip("*"))
+
 
 #: Seconds between two checks of the session; ends of sessions are also reported immediately.
 RECHECK_S = 60.0

@@ -16,7 +16,7 @@ from dashboard.runtime.database_errors import explain_error, log_line
 from dashboard.runtime.problems import as_problem, problem_response
 from dashboard.system import cluster_limits
 from dashboard.system.origin import client_address
-from dashboard.web.pages.access.single_sign_on import sign_in_by_proxy
+from dashboard.web.pages.access.sign_in import sign_in_by_proxy
 from dashboard.web.rendering import forbidden_page
 
 log = logging.getLogger(__name__)

@@ -56,7 +56,10 @@ def system_link(
 @register.simple_block_tag
 def tile(content: SafeString, name: str, classes: str = "") -> SafeString:
     """Return one figure of a `<dl class="tiles">`: a name, and the body as its value."""
-    return render_to_string("components/tile.html", {"name": name, "value": content, "classes": classes})
+    css = f"tile-value {classes}".rstrip()
+    return format_html(
+        '<div class="tile"><dt class="tile-name">{}</dt><dd class="{}">{}</dd></div>', name, css, content
+    )
 
 
 @register.simple_block_tag
@@ -64,16 +67,30 @@ def section(
     content: SafeString, name: str, title: str, note: str = "", *, hidden: bool = False
 ) -> SafeString:
     """Return a section of a page: its title with a note beside it, `hidden` from all but screen readers."""
-    shown = {"name": name, "title": title, "note": note, "hidden": hidden, "content": content}
-    return render_to_string("components/section.html", shown)
+    css = mark_safe(' class="visually-hidden"') if hidden else ""
+    small = format_html(" <small>{}</small>", note) if note else ""
+    return format_html(
+        '<section class="block" aria-labelledby="{}"><h2 id="{}"{}>{}{}</h2>{}</section>',
+        name,
+        name,
+        css,
+        title,
+        small,
+        content,
+    )
 
 
 @register.simple_block_tag
 def table_fold(content: SafeString, name: str, title: str, summary: str = "As a table") -> SafeString:
     """Return the fold with the figures of a chart; the body is the head and the rows of the table."""
-    return render_to_string(
-        "components/table_fold.html",
-        {"name": name, "title": title, "summary": summary, "content": content},
+    return format_html(
+        '<details class="fold" id="{}"><summary>{}</summary>'
+        '<div class="scroll card" tabindex="0" role="region" aria-label="{}, as a table">'
+        '<table class="table table-bare">{}</table></div></details>',
+        name,
+        summary,
+        title,
+        content,
     )
 
 
@@ -136,6 +153,35 @@ def notice(
 def post_button(words: str, route: str, *args: object) -> Mapping[str, object]:
     """Show a button that posts an empty form to a route."""
     return {"words": words, "url": reverse(route, args=args)}
+
+
+@register.simple_tag(takes_context=True)
+def nav_count(context: Mapping[str, Any], page: str, *, swapped: bool = False) -> str | SafeString:
+    """Return the number beside a page in the sidebar, of what needs attention there; "" for other pages.
+
+    `swapped`: it replaces the one in the page, after a refetch.
+    """
+    chrome, worst, about = context["chrome"], "", ""
+    if page == "overview":
+        number, tone, words = chrome.open_number, chrome.worst_severity, "open incident"
+        page, worst = "findings", format_html(' data-worst="{}"', tone)
+    elif page == "alerts":
+        number, words = chrome.firing_number, "firing alert"
+        tone = chrome.firing[0][0] if number else ""
+    elif page == "partitions":
+        number, tone, words = chrome.blocked_number, "warning", "blocked"
+        about = format_html(' data-blocked="{}"', number)
+    elif page in ("groups", "queries"):
+        findings = chrome.findings_by_list[page]
+        number, tone, words = len(findings), findings[0].severity if findings else "", "open incident"
+    else:
+        return ""
+    swap = mark_safe(' hx-swap-oob="true"') if swapped else ""
+    if words != "blocked" and number != 1:
+        words += "s"
+    badge_of = '<span class="badge count tone-{}"{}>{}<span class="visually-hidden"> {}</span></span>'
+    shown = format_html(badge_of, tone, about, number, words) if number else ""
+    return format_html('<span id="nav-{}"{}{}>{}</span>', page, worst, swap, shown)
 
 
 @register.simple_tag

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from dashboard.labels import action as action_labels
 from dashboard.labels import alert as alert_labels
-from dashboard.labels import engines as engine_labels
+from dashboard.labels import flow as flow_labels
 from dashboard.labels import query as query_labels
 from dashboard.labels.alert import STATED_RULES
 from dashboard.labels.status import StatusLabel
@@ -43,7 +43,7 @@ register.simple_tag(addresses.finding_url, name="subject_url")
 register.simple_tag(addresses.action_url, name="action_url")
 register.filter("chain_label", query_labels.chain_label)
 register.filter("guarantee_label", query_labels.guarantee_label)
-register.filter("engine_state", engine_labels.engine_state)
+register.filter("engine_state", flow_labels.engine_state)
 register.simple_tag(query_labels.restart_label)
 register.simple_tag(addresses.batch_of, name="batch_url")
 register.simple_tag(addresses.flink_job_of, name="flink_job_url")
@@ -194,4 +194,4 @@ def countdown(context: dict[str, Any], ms: int | None, passed: str = "passed") -
 
 @register.filter
 def checkpoint_word(is_savepoint: bool | None) -> str:
-    return engine_labels.CHECKPOINT_WORDS[is_savepoint]
+    return flow_labels.CHECKPOINT_WORDS[is_savepoint]

@@ -21,7 +21,7 @@ from dashboard.models import (
 )  # fmt: skip
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, retention
-from dashboard.transactions import coordinator_store
+from dashboard.transactions import coordinators
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.engines.answers import EngineAnswer
 from fenceline.engines.connect import ConnectorStatus
@@ -180,14 +180,14 @@ class Coordinators(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(coordinator_store.NAME)
+        self.lease = lease(coordinators.NAME)
 
     def write(self, number: int) -> None:
         move = CoordinatorMove(self.now_ms - 500, self.now_ms, number, number + 1, (3,), 1)
         seen = ObservedCoordinators(
             self.now_ms, {3: number + 1}, {3: (1, 2)}, (move,), {3: 900}, {}, "", 1, 1.0
         )
-        coordinator_store.save_coordinators(self.lease, seen, now_ms=self.now_ms)
+        coordinators.save_coordinators(self.lease, seen, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return CoordinatorMoveRecord.objects.count() != self.number

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.contrib.auth.signals import user_login_failed
 from django.test import RequestFactory
 
-from dashboard.alerts import channels, deliver, delivery_queue, silences
+from dashboard.alerts import channels, deliver, silences
 from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.alerts.senders import SendOutcome
 from dashboard.evaluation import evaluate as evaluate_rules
@@ -92,11 +92,11 @@ class Deliveries(Writer):
 
     def write(self, number: int) -> None:
         limits = settings.FENCELINE.alerts
-        for pk in list(delivery_queue.due_deliveries().values_list("pk", flat=True)[:3]):
-            claim = delivery_queue.claim(pk, 1.0)
+        for pk in list(deliver.due_deliveries().values_list("pk", flat=True)[:3]):
+            claim = deliver.claim(pk, 1.0)
             if claim is not None:
                 taken = number % 3 != 0
-                delivery_queue.finish_delivery(
+                deliver.finish_delivery(
                     claim, SendOutcome(taken, error="" if taken else "500", retry=not taken), limits
                 )
         done = Delivery.objects.filter(state="delivered", channel__name="pager", channel__enabled=True)

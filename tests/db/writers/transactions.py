@@ -3,7 +3,7 @@
 from django.db.models import Q
 
 from dashboard.actions import store as rows
-from dashboard.history import audit_store
+from dashboard.history import audits
 from dashboard.history.audits import AuditStatus
 from dashboard.history.job_outputs import ReportTrouble
 from dashboard.models import Action, AuditViolationRecord, Batch, Token, Transaction
@@ -171,13 +171,13 @@ class Audits(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease = lease(audit_store.NAME)
+        self.lease = lease(audits.NAME)
 
     def write(self, number: int) -> None:
         names = [f"p-{(number + each) % 2}" for each in range(2)]
         unreadable = ReportTrouble("The audits cannot be read", f"no answer: {number}.", "Wait.")
         found = {names[0]: audit_manifest(names[0], missing=number + 1), names[1]: unreadable}
-        audit_store.save_audits(self.lease, AuditStatus(found, at_ms=self.now_ms), now_ms=self.now_ms)
+        audits.save_audits(self.lease, AuditStatus(found, at_ms=self.now_ms), now_ms=self.now_ms)
 
     def lost(self) -> object:
         there = AuditViolationRecord.objects.values_list("missing", flat=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.actions import recover_workers
+from dashboard.actions import follow_up
 from dashboard.config import CheckpointRoot
 from dashboard.models import Action, Cluster, Query
 from dashboard.runtime import loop
@@ -194,7 +194,7 @@ def test_a_roll_back_of_a_stopped_worker_is_reported_and_ended_by_the_driver(
     killed(query, Step.WRITTEN)
     row = execute_until_killed(plan(query, Act.ROLL_BACK_BATCH), kill_at(step, which))
     files = query.files()
-    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
+    assert follow_up.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, query.files()) == (state, files)
     assert said in result_texts(row)
@@ -211,7 +211,7 @@ def test_a_finish_of_a_stopped_worker_is_reported_and_can_be_planned_again(
 ) -> None:
     killed(query, Step.PREPARED)
     row = execute_until_killed(plan(query, Act.FINISH_BATCH), kill_at(step, which))
-    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
+    assert follow_up.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert row.state == Action.State.FAILED
     assert f"it stays prepared, {3 if step == 'ledger' else 0} of 3 transactions committed" in result_texts(

@@ -14,10 +14,9 @@ from dashboard.web import action_buttons, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters
-from dashboard.web.list_pages import list_view
 from dashboard.web.markdown import plain_number
 from dashboard.web.per_request import derive_once, now_ms
-from dashboard.web.rendering import forbidden_page, signed_in
+from dashboard.web.rendering import forbidden_page, list_view, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.alerts.redact import HIDDEN
 from fenceline.formatting import count_noun
@@ -34,15 +33,6 @@ class Change:
     field: str
     before: str
     after: str
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One audit row as a line of the list."""
-
-    of: AuditEntry
-    words: str
-    changes: Sequence[Change]
 
 
 class AuditListQuery(list_forms.ListByRow, audit.AuditCriteria):
@@ -92,10 +82,10 @@ def _headline(request: HttpRequest, number: int, *, more: bool) -> str:
     return f"{count_noun(changes, 'change')} and {count_noun(failed, 'failed sign-in')} in the last 24 h"
 
 
-def _line(row: AuditEntry) -> Line:
+def _line(row: AuditEntry) -> Mapping[str, Any]:
     words = dict(AuditEntry.Event.choices)
     changes = list(_changes(row.changes, is_new=row.event.endswith(".created")))
-    return Line(row, str(words.get(row.event, row.event)), changes)
+    return {"of": row, "words": str(words.get(row.event, row.event)), "changes": changes}
 
 
 def _changes(changes: Mapping[str, Sequence[Any]], *, is_new: bool) -> Iterator[Change]:

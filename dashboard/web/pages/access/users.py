@@ -17,13 +17,12 @@ from django.utils.http import urlsafe_base64_encode
 
 from dashboard.labels.status import ROLE_MEANS
 from dashboard.models import Token
-from dashboard.runtime.paging import Page, page_of
+from dashboard.runtime.criteria import Page, page_of
 from dashboard.system import access, tokens, users
 from dashboard.system.access import AccessRefused
 from dashboard.system.cluster_limits import split_names
 from dashboard.web.action_buttons import request_actor
 from dashboard.web.forms.lists import Heading, NumberedList
-from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import derive_once
 from dashboard.web.rendering import (
     P,
@@ -32,6 +31,7 @@ from dashboard.web.rendering import (
     error_note,
     flash_refusal,
     forbidden_page,
+    list_view,
     or_404,
     render_page,
     signed_in,
@@ -221,20 +221,13 @@ def _act(do: Callable[[HttpRequest, int], HttpResponse | None]) -> View[...]:
     return _posted(view)
 
 
-def _set_role(request: HttpRequest, number: int) -> None:
-    users.set_role(number, request.POST.get("role", ""), by=_self(request))
-
-
-def _set_clusters(request: HttpRequest, number: int) -> None:
-    users.set_clusters(number, request.POST.get("clusters", ""), by=_self(request))
-
-
-def _set_active(request: HttpRequest, number: int, *, active: bool) -> None:
-    users.set_active(number, active=active, by=_self(request))
-
-
-def _new_link(request: HttpRequest, number: int) -> HttpResponse:
-    return _link(request, users.reset_password(number, by=_self(request)))
+set_role = _act(lambda request, n: users.set_role(n, request.POST.get("role", ""), by=_self(request)))
+set_clusters = _act(
+    lambda request, n: users.set_clusters(n, request.POST.get("clusters", ""), by=_self(request))
+)
+enable = _act(lambda request, n: users.set_active(n, active=True, by=_self(request)))
+disable = _act(lambda request, n: users.set_active(n, active=False, by=_self(request)))
+new_link = _act(lambda request, n: _link(request, users.reset_password(n, by=_self(request))))
 
 
 def _self(request: HttpRequest) -> User:
@@ -288,11 +281,11 @@ ROUTES = (
     PageRoute("user-new", "access/new", new_user, parent="access"),
     PageRoute("user-add", "access/add", add_user),
     PageRoute("user", "access/<int:number>", user_detail, parent="access"),
-    PageRoute("user-role", "access/<int:number>/role", _act(_set_role)),
-    PageRoute("user-clusters", "access/<int:number>/clusters", _act(_set_clusters)),
-    PageRoute("user-enable", "access/<int:number>/enable", _act(partial(_set_active, active=True))),
-    PageRoute("user-disable", "access/<int:number>/disable", _act(partial(_set_active, active=False))),
-    PageRoute("user-link", "access/<int:number>/link", _act(_new_link)),
+    PageRoute("user-role", "access/<int:number>/role", set_role),
+    PageRoute("user-clusters", "access/<int:number>/clusters", set_clusters),
+    PageRoute("user-enable", "access/<int:number>/enable", enable),
+    PageRoute("user-disable", "access/<int:number>/disable", disable),
+    PageRoute("user-link", "access/<int:number>/link", new_link),
     PageRoute("tokens", "access/tokens", token_list, plural="API tokens", parent="access"),
     PageRoute("token-new", "access/tokens/new", new_token, parent="tokens"),
     PageRoute("token-add", "access/tokens/add", add_token),

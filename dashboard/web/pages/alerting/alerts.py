@@ -1,12 +1,15 @@
-"""Alerts: firing, pending and resolved; each with the reason why it was notified or not."""
+"""Alerts: firing, pending and resolved; each with the reason why it was notified or not. The documentation's
+pages of rules: the meaning of each rule, its causes, and what to do.
+"""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.urls import reverse
 
 from dashboard.alerts import queries as alert_queries
@@ -19,16 +22,17 @@ from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access, cluster_limits
 from dashboard.system.access import actor_of
-from dashboard.web import addresses, page_context
+from dashboard.web import action_buttons, addresses, markdown, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
-from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import or_404, render_page, signed_in
+from dashboard.web.rendering import list_view, or_404, page_view, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from fenceline.alerts import engine
+from fenceline.findings.rule_names import current_name, removed_rule
 from fenceline.formatting import format_clock
+from fenceline.rules import RULES
 
 #: The tone of each reason's kind; "unknown" is grey.
 _TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabled": "warning"}
@@ -261,6 +265,43 @@ def _search(cluster: str, asked: str) -> Iterable[Hit]:
         )
 
 
+#: Maximum findings on a rule's page.
+_FINDINGS = 20
+
+
+@page_view("rules/list")
+def rule_list(request: HttpRequest) -> Mapping[str, Any]:
+    """Show every rule with the number of its findings."""
+    active = Counter(row.rule for row in page_context.chrome_of(request).all_findings)
+    return {"rules": [(entry, active[entry.name]) for entry in markdown.rule_index()]}
+
+
+@signed_in
+def rule_page(request: HttpRequest, name: str) -> HttpResponse:
+    """Show a rule's page with the limits in effect and its findings; a former name redirects."""
+    if current_name(name) != name:
+        asked = request.META.get("QUERY_STRING", "")
+        return HttpResponsePermanentRedirect(
+            f"{addresses.rule_url(current_name(name))}{asked and '?'}{asked}"
+        )
+    body = markdown.render_rule(name, settings.FENCELINE.limits) if name.islower() else None
+    if body is None:
+        raise Http404(removed_rule(name) or f"No rule is called “{name}”.")
+
+    def read() -> Mapping[str, Any]:
+        findings = [row for row in page_context.chrome_of(request).all_findings if row.rule == name]
+        cards = action_buttons.finding_cards(request, findings[:_FINDINGS])
+        return {"name": name, "body": body, "found": findings, "cards": cards}
+
+    return render_page(request, "rules/detail", read)
+
+
+def _search_rules(_: str, asked: str) -> Iterable[Hit]:
+    small = asked.casefold()
+    names = [name for name in RULES if small in name or small in rule_label(name).casefold()]
+    return [Hit(rule_label(name), addresses.rule_url(name)) for name in names]
+
+
 ROUTES = (
     PageRoute(
         "alerts",
@@ -277,4 +318,20 @@ ROUTES = (
         lists_open=True,
     ),
     PageRoute("alert", "alerts/<int:number>", alert_detail, parent="alerts"),
+    PageRoute(
+        "rules",
+        "rules",
+        rule_list,
+        search=_search_rules,
+        parent="alerts",
+        plural="rules",
+        as_of_now="Findings of the range that you chose are among the events.",
+    ),
+    PageRoute(
+        "rule",
+        "rules/<slug:name>",
+        rule_page,
+        parent="rules",
+        as_of_now="Findings of the range that you chose are among the events.",
+    ),
 )

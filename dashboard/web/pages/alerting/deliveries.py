@@ -11,19 +11,19 @@ from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts.deliver import notify_pages
 from dashboard.labels.alert import DELIVERY_STATES, ORIGINS
-from dashboard.models import Alert, Delivery
+from dashboard.models import Delivery
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, plain_labels
-from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import derive_once
 from dashboard.web.rendering import (
     action_view,
     error_note,
     flash_refusal,
     forbidden_page,
+    list_view,
     or_404,
     render_page,
     signed_in,
@@ -102,7 +102,10 @@ def _found(number: int) -> Delivery:
 
 
 def _detail(request: HttpRequest, delivery: Delivery, problem: str) -> Mapping[str, Any]:
-    firing, resolved = (_held(delivery, state) for state in ("firing", "resolved"))
+    firing, resolved = (
+        alert_queries.alerts_by_fingerprint(delivery.held.get(state, ())[:_NAMED])
+        for state in ("firing", "resolved")
+    )
     held = sum(len(fingerprints) for fingerprints in delivery.held.values())
     again_of, agains = alert_queries.related_deliveries(delivery)
     return {
@@ -117,10 +120,6 @@ def _detail(request: HttpRequest, delivery: Delivery, problem: str) -> Mapping[s
         "problem": problem,
         "cannot_send": access.permission_refusal(actor_of(request, "page"), access.SEND),
     }
-
-
-def _held(delivery: Delivery, state: str) -> Sequence[Alert]:
-    return alert_queries.alerts_by_fingerprint(delivery.held.get(state, ())[:_NAMED])
 
 
 def _body(delivery: Delivery) -> str:

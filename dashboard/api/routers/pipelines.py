@@ -12,7 +12,7 @@ from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
-from dashboard.api import cursors, schemas
+from dashboard.api import schemas
 from dashboard.flow import queries as flow_queries
 from dashboard.flow.queries import ClusterFlow
 from dashboard.history.audits import read_audits
@@ -259,12 +259,12 @@ def _narrowed(of: ClusterFlow, wanted: FlowFilters) -> ClusterFlow:
     return of if flow is of.flow else replace(of, flow=flow)
 
 
-def _cut(of: str, rows: Sequence[cursors.Row], wanted: FlowFilters) -> tuple[list[cursors.Row], str | None]:
+def _cut(of: str, rows: Sequence[schemas.Row], wanted: FlowFilters) -> tuple[list[schemas.Row], str | None]:
     """Return the items after the cursor's place, and a cursor if there are more."""
-    start = cursors.read_number(wanted.cursor, of) or 0
+    start = schemas.read_number(wanted.cursor, of) or 0
     items = list(islice(rows, start, start + wanted.limit))
     end = start + len(items)
-    return items, cursors.encode_cursor(of, end) if end < len(rows) else None
+    return items, schemas.encode_cursor(of, end) if end < len(rows) else None
 
 
 def _around(wanted: FlowFilters, shown: TimeRange, flows: Sequence[ClusterFlow]) -> dict[str, object]:

@@ -1,7 +1,13 @@
-"""Read secrets from files, as Docker and Kubernetes mount them: `NAME_FILE` is the path of NAME's value."""
+"""Settings from the environment, and from files: secrets as Docker and Kubernetes mount them (`NAME_FILE` is
+the path of NAME's value), and those of `make up`, for management commands in a user's own shell.
 
+The processes of a stack get its settings in their environment; a user's shell does not have them.
+"""
+
+import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 #: Variables that may be given as files; a URL may contain a password.
@@ -45,3 +51,25 @@ def read_secret(environment: Mapping[str, str], name: str) -> str:
 def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with every secret from a file under its own name."""
     return {**environment, **{name: read_secret(environment, name) for name in SECRETS}}
+
+
+def sandbox_environment(data: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with the data folder's settings for variables that are not set."""
+    variables = _stack(data) | _files(data)
+    return variables | {name: value for name, value in environment.items() if value}
+
+
+def _stack(data: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError):
+        described = json.loads((data / "stack.json").read_text())
+        return {"REDIS_URL": described["redis"], "DATABASE_URL": described["database"]}
+    return {}
+
+
+def _files(data: Path) -> dict[str, str]:
+    variables = {}
+    with suppress(OSError):
+        variables["SECRET_KEY"] = (data / "secrets" / "secret_key").read_text().strip()
+    if (data / "fenceline.toml").is_file():
+        variables["FENCELINE_CONFIG"] = str(data / "fenceline.toml")
+    return variables

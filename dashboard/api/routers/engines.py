@@ -1,25 +1,124 @@
-"""`/api/v1/flink-jobs`: Flink jobs, the commits that their checkpoints decided, and the commits' fate."""
+"""`/api/v1/flink-jobs` and `/api/v1/connectors`: Flink jobs, the commits that their checkpoints decided, and
+the commits' fate; Kafka Connect's connectors and tasks; what engines' REST APIs report.
+"""
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api import cursors, schemas
-from dashboard.api.engine_schemas import EngineApiErrorOut, FlinkRunOut
-from dashboard.api.schemas import OwnerOut
+from dashboard.api import schemas
+from dashboard.api.schemas import Instant, OwnerOut
 from dashboard.engines import flink_jobs as flink_queries
 from dashboard.engines import queries as engines
-from dashboard.models import FlinkCheckpointRecord, FlinkJob
-from dashboard.runtime.collector_names import FLINK
+from dashboard.engines.queries import ConnectorCriteria, connectors_after
+from dashboard.models import FlinkJob
+from dashboard.runtime.collector_names import ENGINES, FLINK
 from dashboard.system import owners
 from fenceline.engines.flink.restore import (
     CommitFate,
     Lingering,
-    ProducerPool,
     producer_pools,
     safe_parallelism,
 )
 from fenceline.facts import TransactionState
+
+
+class EngineApiErrorOut(Schema):
+    """A REST API that cannot be read, with the start of the failure and its reason."""
+
+    url: str
+    since: Instant = Field(validation_alias="since_ms")
+    error: str = Field(validation_alias="reason")
+
+
+class FlinkOperatorOut(Schema):
+    """Chained operators of a job; `state` is Flink's term."""
+
+    name: str
+    parallelism: int
+    state: str = Field(validation_alias="status")
+
+
+class ReportedCheckpointOut(Schema):
+    """A completed, failed or restored checkpoint; `at` is by the JobManager's clock.
+
+    `duration_ms` is null if not reported; `error` is "" unless the checkpoint failed.
+    """
+
+    checkpoint_id: int
+    at: Instant | None = Field(validation_alias="at_ms")
+    duration_ms: int | None
+    error: str = Field(validation_alias="reason")
+
+
+class FlinkRunOut(Schema):
+    """A run of a job as its JobManager reported it at `reported_at`; `state` is Flink's term.
+
+    `checkpoints` counts the run's checkpoints by Flink's terms. `completed`, `failed` and `restored` are the
+    last checkpoint of each kind, or null. `ended_at` is null while the run goes on.
+    """
+
+    url: str = Field(validation_alias="row.url")
+    version: str = Field(validation_alias="row.version")
+    name: str = Field(validation_alias="row.name")
+    state: str = Field(validation_alias="row.state")
+    started_at: Instant | None = Field(validation_alias="row.started_ms")
+    ended_at: Instant | None = Field(validation_alias="row.ended_ms")
+    operators: list[FlinkOperatorOut]
+    checkpoints: dict[str, int]
+    completed: ReportedCheckpointOut | None
+    failed: ReportedCheckpointOut | None
+    restored: ReportedCheckpointOut | None
+    reported_at: Instant | None = Field(validation_alias="row.seen_ms")
+
+    resolve_checkpoints = staticmethod(lambda run: dict(run.counts))
+
+
+class ConnectorTaskOut(Schema):
+    """A task; `state` is Connect's term, `error` the first line of a failed task's trace."""
+
+    task: int = Field(validation_alias="number")
+    state: str
+    worker: str
+    error: str = Field(validation_alias="reason")
+
+
+class DebeziumTopicsOut(Schema):
+    """The topic names of a Debezium connector; "" for a topic that it does not use.
+
+    `prefix` is also the topic of schema changes; the topics of tables begin with it.
+    """
+
+    prefix: str
+    heartbeat: str
+    transactions: str
+    schema_history: str
+    signals: str
+
+
+class ConnectorOut(Schema):
+    """A connector of Kafka Connect, as a worker reported it at `reported_at`; `state` is Connect's term.
+
+    `group` is the group configured for its REST API, or "". `type` is `source` or `sink`. `debezium` is null
+    unless it is a Debezium connector. `api_error` is null while the REST API answers; else the other fields
+    are from its last report.
+    """
+
+    cluster: str = Field(validation_alias="row.cluster.name")
+    group: str = Field(validation_alias="row.group")
+    name: str = Field(validation_alias="row.name")
+    type: str = Field(validation_alias="row.kind")
+    connector_class: str = Field(validation_alias="row.connector")
+    state: str = Field(validation_alias="row.state")
+    worker: str = Field(validation_alias="row.worker")
+    error: str = Field(validation_alias="row.reason")
+    tasks: list[ConnectorTaskOut]
+    debezium: DebeziumTopicsOut | None
+    url: str = Field(validation_alias="row.url")
+    version: str = Field(validation_alias="row.version")
+    reported_at: Instant | None = Field(validation_alias="row.seen_ms")
+    api_error: EngineApiErrorOut | None = Field(validation_alias="trouble")
+
 
 router = Router(tags=["flink"])
 
@@ -66,13 +165,8 @@ class CheckpointedCommitOut(Schema):
     state_epoch: int | None
     expires_at: schemas.Instant | None = Field(validation_alias="expires_ms")
 
-    @staticmethod
-    def resolve_state(commit: flink_queries.CheckpointedCommit) -> str | None:
-        return commit.row.state if commit.row else None
-
-    @staticmethod
-    def resolve_state_epoch(commit: flink_queries.CheckpointedCommit) -> int | None:
-        return commit.row.producer_epoch if commit.row else None
+    resolve_state = staticmethod(lambda commit: commit.row.state if commit.row else None)
+    resolve_state_epoch = staticmethod(lambda commit: commit.row.producer_epoch if commit.row else None)
 
 
 class LingeringTransactionOut(Schema):
@@ -103,9 +197,7 @@ class ProducerPoolOut(Schema):
     next_free: int | None
     safe_parallelism: int
 
-    @staticmethod
-    def resolve_safe_parallelism(pool: ProducerPool) -> int:
-        return safe_parallelism(pool)
+    resolve_safe_parallelism = staticmethod(lambda pool: safe_parallelism(pool))
 
 
 class FlinkCheckpointOut(Schema):
@@ -120,9 +212,7 @@ class FlinkCheckpointOut(Schema):
     other_entries: int
     error: str
 
-    @staticmethod
-    def resolve_pending(row: FlinkCheckpointRecord) -> int:
-        return len(row.committables)
+    resolve_pending = staticmethod(lambda row: len(row.committables))
 
 
 class FlinkJobDetail(FlinkJobOut):
@@ -140,9 +230,7 @@ class FlinkJobDetail(FlinkJobOut):
     run: FlinkRunOut | None
     api_errors: list[EngineApiErrorOut]
 
-    @staticmethod
-    def resolve_owner(row: FlinkJob) -> object:
-        return owners.find_owner(*row.prefixes, row.ident)
+    resolve_owner = staticmethod(lambda row: owners.find_owner(*row.prefixes, row.ident))
 
 
 class FlinkJobList(schemas.Listing):
@@ -156,9 +244,9 @@ class FlinkJobFilters(schemas.ListFilters, flink_queries.FlinkJobCriteria):
 @router.get("", response=FlinkJobList, summary="List Flink jobs")
 def list_flink_jobs(request: HttpRequest, wanted: Query[FlinkJobFilters]) -> dict[str, object]:
     """Jobs whose checkpoints are read, in the order in which they were first seen."""
-    place = cursors.read_number(wanted.cursor, "flink-jobs") or 0
+    place = schemas.read_number(wanted.cursor, "flink-jobs") or 0
     rows = flink_queries.jobs_after(wanted, place=place, limit=wanted.limit + 1)
-    return schemas.list_answer(*cursors.cut_page("flink-jobs", rows, wanted.limit), wanted.cluster, FLINK)
+    return schemas.list_answer(*schemas.cut_page("flink-jobs", rows, wanted.limit), wanted.cluster, FLINK)
 
 
 @router.get("/{cluster}/{text:job}", response=FlinkJobDetail, summary="One Flink job")
@@ -178,3 +266,26 @@ def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name
         run=run,
         api_errors=troubles,
     )
+
+
+connectors_router = Router(tags=["connectors"])
+
+
+class ConnectorList(schemas.Listing):
+    items: list[ConnectorOut]
+
+
+class ConnectorFilters(schemas.ListFilters, ConnectorCriteria):
+    """The query string of the list; `q` is a part of a connector's name or class."""
+
+
+@connectors_router.get("", response=ConnectorList, summary="List connectors of Kafka Connect")
+def list_connectors(request: HttpRequest, wanted: Query[ConnectorFilters]) -> dict[str, object]:
+    """Connectors reported by the configured `[[connect]]` APIs, in the order in which they were first seen.
+
+    An API that does not answer is also a gap with the scope `api:URL`.
+    """
+    place = schemas.read_number(wanted.cursor, "connectors") or 0
+    connectors = connectors_after(wanted, place=place, limit=wanted.limit + 1)
+    page = schemas.cut_page("connectors", connectors, wanted.limit, lambda connector: (connector.row.pk,))
+    return schemas.list_answer(*page, wanted.cluster, ENGINES)

@@ -1,7 +1,12 @@
-"""`/api/v1/channels`: receivers of notifications. A secret is returned only when it is made."""
+"""`/api/v1/channels` and `/api/v1/deliveries`: receivers of notifications; messages, each try with its
+response.
 
+A channel's secret is returned only when it is made.
+"""
+
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
@@ -10,21 +15,134 @@ from pydantic import Field
 
 from dashboard.alerts import channels, deliver, validation
 from dashboard.alerts import queries as alert_queries
-from dashboard.api import cursors, schemas
+from dashboard.alerts.deliver import notify_pages
+from dashboard.api import schemas
+from dashboard.api.auth import require_permission
 from dashboard.api.known_names import Body
-from dashboard.api.permissions import (
-    KeptMatchers,
-    Matchers,
-    Text,
-    invalid_fields,
-    read_matchers,
-    require_permission,
-)
-from dashboard.api.routers.alerting.deliveries import DeliveryDetail
+from dashboard.api.routers.alerts import KeptMatchers, Matchers, Text, invalid_fields, read_matchers
 from dashboard.models import Channel, Delivery
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access
 from fenceline.alerts import redact
+
+deliveries_router = Router(tags=["deliveries"])
+
+State = Literal["pending", "delivered", "failed"]
+Origin = Literal["alert", "test", "again"]
+
+
+class TryOut(Schema):
+    """A try without secrets: the request, and the beginning of the response.
+
+    Without a response `status` is null and `error` the reason. `address` is the IP address of the connection.
+    """
+
+    at: str | None
+    took_ms: int | None
+    url: str
+    request_headers: dict[str, str]
+    status: int | None
+    headers: dict[str, str]
+    body: str
+    address: str
+    error: str
+
+
+class DeliveryOut(Schema):
+    """A message to a channel; `message_id` stays the same for every try, also when it is sent again.
+
+    `firing` and `resolved` count its alerts. `next_try_at` is null unless another try is due.
+    """
+
+    id: int
+    channel_id: int
+    channel: str = Field(validation_alias="channel.name")
+    origin: Origin
+    state: State
+    message_id: str
+    group_key: str
+    reason: str
+    firing: int
+    resolved: int
+    attempts: int
+    created_at: schemas.Instant | None
+    next_try_at: schemas.Instant | None
+    ended_at: schemas.Instant | None
+    error: str
+
+    resolve_firing = staticmethod(lambda row: len(row.held.get("firing", ())))
+    resolve_resolved = staticmethod(lambda row: len(row.held.get("resolved", ())))
+
+    @staticmethod
+    def resolve_next_try_at(row: Delivery) -> datetime | None:
+        return row.next_at if row.state == Delivery.State.PENDING else None
+
+
+class DeliveryDetail(DeliveryOut):
+    """A delivery with the fingerprints of its alerts, its last tries (oldest first), and its body."""
+
+    firing_alerts: list[str]
+    resolved_alerts: list[str]
+    tries: list[TryOut]
+    payload: Any
+
+    resolve_firing_alerts = staticmethod(lambda row: row.held.get("firing", []))
+    resolve_resolved_alerts = staticmethod(lambda row: row.held.get("resolved", []))
+    resolve_tries = staticmethod(lambda row: list(map(_try, row.tries)))
+
+
+class DeliveryList(schemas.Listing):
+    items: list[DeliveryOut]
+
+
+class DeliveryFilters(schemas.ShortListFilters, alert_queries.DeliveryCriteria):
+    """The query string of the list; `channel` is a channel's id."""
+
+
+@deliveries_router.get("", response=DeliveryList, summary="List deliveries")
+def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dict[str, object]:
+    """Deliveries, newest first."""
+    before = schemas.read_number(wanted.cursor, "deliveries")
+    rows = alert_queries.list_deliveries(wanted, before=before, limit=wanted.limit + 1)
+    return schemas.list_answer(*schemas.cut_page("deliveries", rows, wanted.limit), noun=ALERTS)
+
+
+@deliveries_router.get("/{int:number}", response=DeliveryDetail, summary="One delivery")
+def get_delivery(request: HttpRequest, number: int) -> Delivery:
+    """Return a delivery by its id, with its tries and its body."""
+    return _known_delivery(number)
+
+
+@deliveries_router.post("/{int:number}/again", response={201: DeliveryOut}, summary="Send a delivery again")
+def send_again(request: HttpRequest, number: int) -> Status[Delivery]:
+    """Send a message once more, with the same message id; needs the role operator."""
+    require_permission(request, access.SEND)
+    try:
+        row = deliver.send_again(_known_delivery(number))
+    except deliver.CannotSend as error:
+        raise HttpError(409, str(error)) from error
+    notify_pages()
+    return Status(201, row)
+
+
+def _try(attempt: dict[str, Any]) -> TryOut:
+    request = attempt.get("request") or {}
+    return TryOut(
+        at=schemas.format_iso(attempt.get("at_ms")),
+        took_ms=attempt.get("ms"),
+        url=request.get("url") or "",
+        request_headers=request.get("headers") or {},
+        status=attempt.get("status"),
+        headers=attempt.get("headers") or {},
+        body=attempt.get("body") or "",
+        address=attempt.get("address") or "",
+        error=attempt.get("error") or "",
+    )
+
+
+def _known_delivery(number: int) -> Delivery:
+    return schemas.known(alert_queries.find_delivery(number), f"No delivery {number} is known.")
+
 
 router = Router(tags=["channels"])
 
@@ -56,17 +174,9 @@ class ChannelOut(Schema):
     created_by: str
     created_at: schemas.Instant | None
 
-    @staticmethod
-    def resolve_url(row: Channel) -> str:
-        return redact.redact_url(row.url)
-
-    @staticmethod
-    def resolve_signs(row: Channel) -> bool:
-        return bool(row.secret)
-
-    @staticmethod
-    def resolve_two_secrets(row: Channel) -> bool:
-        return bool(row.old_secret)
+    resolve_url = staticmethod(lambda row: redact.redact_url(row.url))
+    resolve_signs = staticmethod(lambda row: bool(row.secret))
+    resolve_two_secrets = staticmethod(lambda row: bool(row.old_secret))
 
 
 class ChannelMade(ChannelOut):
@@ -111,11 +221,11 @@ class ChannelList(schemas.Listing):
 @router.get("", response=ChannelList, summary="List channels")
 def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters]) -> dict[str, object]:
     """All channels, by name."""
-    (place,) = cursors.decode_cursor(wanted.cursor, "channels", (str,)) or ("",)
+    (place,) = schemas.decode_cursor(wanted.cursor, "channels", (str,)) or ("",)
     # By code point, because a cursor must not depend on a database's collation.
     channel_rows = sorted(alert_queries.list_channels(), key=lambda row: row.name)
     rows = [row for row in channel_rows if row.name > str(place)]
-    page = cursors.cut_page("channels", rows, wanted.limit, lambda row: (row.name,))
+    page = schemas.cut_page("channels", rows, wanted.limit, lambda row: (row.name,))
     return schemas.list_answer(*page, noun=ALERTS)
 
 

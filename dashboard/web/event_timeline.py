@@ -6,9 +6,9 @@ from typing import Any
 
 from dashboard.history import event_lanes
 from dashboard.history import queries as history_queries
-from dashboard.history.buckets import Bucket
 from dashboard.history.event_lanes import ClusterReading, TimelineLanes
 from dashboard.history.events import EventMarks
+from dashboard.history.queries import Bucket
 from dashboard.incidents import queries as incident_queries
 from dashboard.labels.alert import rule_label
 from dashboard.labels.transition import event_label

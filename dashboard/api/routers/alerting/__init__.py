@@ -1,1 +1,0 @@
-"""Routers of alerts, channels, deliveries and silences."""

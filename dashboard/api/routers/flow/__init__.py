@@ -1,1 +1,0 @@
-"""Routers of the data flow, Flink jobs and connectors."""
