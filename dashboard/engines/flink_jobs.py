@@ -76,7 +76,6 @@ class LingeringTransaction:
 
 
 def job_page(wanted: SortedFlinkJobs, *, page: Number, size: int) -> Page[FlinkJob]:
-    """Return one page of the jobs that match `wanted`."""
     return page_of(_filtered(wanted).select_related("cluster").order_by(*_order(wanted)), page, size)
 
 

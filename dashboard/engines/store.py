@@ -187,7 +187,6 @@ def _save_one(
     next_rev: Any,
     now_ms: int,
 ) -> bool:
-    """Save a changed job; return whether it changed."""
     columns = _columns(observed, _reason(observed.path, gaps), row)
     known = {} if row is None else _known(row)
     wanted = {_name(observed.path, checkpoint.path): checkpoint for checkpoint in observed.checkpoints}

@@ -12,7 +12,7 @@ from django.db.models import Max, Min
 from dashboard.engines.flink_jobs import FlinkDecision, find_job
 from dashboard.flow.queries import read_flow
 from dashboard.models import Batch, Cluster, FlinkCheckpointRecord, FlinkJob, Query, SinkDecision, Transaction
-from dashboard.streaming.batches import SinkWriter
+from dashboard.streaming.batches import BatchOfQuery
 from dashboard.transactions.coordinators import broker_setup
 from dashboard.transactions.sql import recent_rings
 from fenceline.facts import NOT_FROM_LOG, TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Transition, TransitionKind
@@ -210,7 +210,7 @@ def _job_timeout(cluster_id: int, prefixes: Sequence[str]) -> int | None:
 
 
 def id_bounds(
-    row: Transaction, recent: Sequence[Transition], written: SinkWriter | None, flink: FlinkDecision | None
+    row: Transaction, recent: Sequence[Transition], written: BatchOfQuery | None, flink: FlinkDecision | None
 ) -> Mapping[str, Any]:
     """Return the limits of an id in ms, with those of its query's sink or Flink job; unknown ones are None.
 

@@ -331,17 +331,11 @@ def _order(wanted: SortedGroups, *, alone: bool) -> Sequence[OrderBy]:
     return sorted_columns(wanted, *by)
 
 
-@dataclass(frozen=True, slots=True)
-class ShownStore:
-    """A store with its changelog; `offsets` is the most that a rebuild reads, None if unknown."""
+def group_stores(row: Group) -> Sequence[Mapping[str, Any]]:
+    """Return the stores of a group: from the brokers' description, else from the names of topics.
 
-    name: str
-    store: StreamsStore
-    offsets: int | None
-
-
-def group_stores(row: Group) -> Sequence[ShownStore]:
-    """Return the stores of a group: from the brokers' description, else from the names of topics."""
+    `offsets` is the most that a rebuild reads, None if unknown.
+    """
     if not (row.stores or _is_streams(row)):
         return ()
     logs = _changelogs(row)
@@ -350,7 +344,10 @@ def group_stores(row: Group) -> Sequence[ShownStore]:
         if row.stores
         else named_stores(row.group_id, logs)
     )
-    return [ShownStore(store.name_in(row.group_id), store, logs.get(store.changelog)) for store in stores]
+    return [
+        {"name": store.name_in(row.group_id), "store": store, "offsets": logs.get(store.changelog)}
+        for store in stores
+    ]
 
 
 def _is_streams(row: Group) -> bool:

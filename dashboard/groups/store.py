@@ -107,7 +107,6 @@ def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int
 def _changed(
     cluster_id: int, name: str, observed_group: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> _Changed | None:  # fmt: skip
-    """Return the change of a group; None without a change."""
     before = known.stood.get(name, {})
     now = before if observed_group.unseen else dict(_stands(name, observed_group, observed, known))
     offsets = {where: stood for where, stood in now.items() if has_changed(before.get(where), stood)}

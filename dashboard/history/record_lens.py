@@ -15,6 +15,7 @@ from dashboard.models import Batch, GroupOffset, Query, SinkDecision, Transactio
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import lag
 from dashboard.streaming.batch_state import owner_query
+from dashboard.streaming.batches import BatchOfQuery
 from dashboard.transactions.producers import transaction_offsets
 from dashboard.transactions.queries import find_transaction
 from dashboard.transactions.sql import recent_ring
@@ -48,14 +49,6 @@ class CannotLook(Exception):
     def __init__(self, text: str, status: int = 404) -> None:
         super().__init__(text)
         self.status = status
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOfQuery:
-    """A batch of a query that wrote or read a record; `batch_id` is None if unknown."""
-
-    query: Query
-    batch_id: int | None
 
 
 @dataclass(frozen=True, slots=True)

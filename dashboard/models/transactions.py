@@ -42,7 +42,6 @@ class Ordered(Beginning):
     """
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        """Return the SQL for PostgreSQL."""
         return self.as_sql(compiler, connection, template=f'{self.template} COLLATE "C"', **context)
 
 

@@ -125,7 +125,6 @@ def _blocked_before_ms(now_ms: int) -> int:
 
 
 def partition_page(wanted: SortedPartitions, *, page: Number, size: int) -> Page[PartitionRecord]:
-    """Return one page of the matching partitions."""
     rows = _filtered(wanted).select_related("cluster").defer("ends", "replicas")
     return page_of(rows.order_by(*_order(wanted)), page, size)
 

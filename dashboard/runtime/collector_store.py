@@ -187,7 +187,6 @@ def record_tail(row: Collector, batch: TailBatch, now_ms: int) -> None:
 
 
 def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
-    """Return the progress columns of a collector from a batch of its tail."""
     fields: dict[str, object] = {"rate": rate}
     if batch.behind is not None:
         fields["behind"] = batch.behind

@@ -202,7 +202,6 @@ class Page(Generic[Row]):
         return self.first + len(self.items) - 1
 
     def with_items(self, items: Sequence[Other]) -> "Page[Other]":
-        """Return the same page with other items."""
         return Page(items, self.total, self.number, self.size, self.pages, self.whole)
 
 

@@ -9,7 +9,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -24,22 +23,17 @@ _EXPIRED_FOR_S = {
 }
 
 
-class LeaseAge(NamedTuple):
-    """A collector's lease, and the seconds since its expiry (negative while it is valid)."""
+def lease_ages() -> Sequence[tuple[float, str, str]]:
+    """Return the seconds since the expiry of each lease, with its cluster and collector.
 
-    expired_for_s: float
-    cluster: str
-    collector: str
-
-
-def lease_ages() -> Sequence[LeaseAge]:
-    """Return every lease of a configured cluster, by the database's clock."""
+    They are by the database's clock, and negative while a lease is valid.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {_EXPIRED_FOR_S[connection.vendor]}, k.name, c.name FROM dashboard_collector c "  # noqa: S608
             "JOIN dashboard_cluster k ON k.id = c.cluster_id WHERE k.configured"
         )
-        return [LeaseAge(float(seconds), cluster, name) for seconds, cluster, name in cursor.fetchall()]
+        return [(float(seconds), cluster, name) for seconds, cluster, name in cursor.fetchall()]
 
 
 def is_of(worker: str, collector: str, shards: int) -> bool:
@@ -50,16 +44,15 @@ def is_of(worker: str, collector: str, shards: int) -> bool:
     return worker == f"tail-{shard}"
 
 
-def lease_trouble(worker: str, ages: Iterable[LeaseAge], shards: int) -> str:
+def lease_trouble(worker: str, ages: Iterable[tuple[float, str, str]], shards: int) -> str:
     """Return the problem of a worker's leases, or ""."""
-    own = [age for age in ages if is_of(worker, age.collector, shards)]
+    own = [age for age in ages if is_of(worker, age[2], shards)]
     if not own:
         return f"{worker}: no collector of it has ever run"
-    oldest = max(own)
-    if oldest.expired_for_s <= LATE_AFTER_S:
+    expired_for_s, cluster, collector = max(own)
+    if expired_for_s <= LATE_AFTER_S:
         return ""
-    where = f"{oldest.cluster}/{oldest.collector}"
-    return f"{worker}: the lease of {where} expired {oldest.expired_for_s:.0f} s ago"
+    return f"{worker}: the lease of {cluster}/{collector} expired {expired_for_s:.0f} s ago"
 
 
 def main(arguments: Sequence[str]) -> int:

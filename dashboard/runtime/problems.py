@@ -10,7 +10,6 @@ PROBLEM_TYPE = "application/problem+json; charset=utf-8"
 
 
 def problem_response(status: int, detail: str, **members: Any) -> HttpResponse:
-    """Return a problem as a Django response."""
     return HttpResponse(problem_body(status, detail, **members), status=status, content_type=PROBLEM_TYPE)
 
 

@@ -188,7 +188,6 @@ def gaps_open() -> QuerySet[GapRecord]:
 
 
 def gaps_closed() -> QuerySet[GapRecord]:
-    """Return the newest closed gaps."""
     return (
         GapRecord.objects.exclude(until_ms=None)
         .select_related("cluster")

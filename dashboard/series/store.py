@@ -70,7 +70,6 @@ class _Closing(NamedTuple):
 
 
 def series_key(name: str) -> bytes:
-    """Return the key of a series."""
     return hashlib.sha256(name.encode()).digest()
 
 

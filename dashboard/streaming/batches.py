@@ -55,8 +55,8 @@ class BatchEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkWriter:
-    """The sink that uses a transactional id, and its last batch; None before the first decision."""
+class BatchOfQuery:
+    """A batch of a query that wrote or read something; `batch_id` is None if none is known."""
 
     query: Query
     batch_id: int | None
@@ -185,14 +185,14 @@ def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent
     return [_sent(transaction, known.get(transaction.transactional_id)) for transaction in written]
 
 
-def written_for(cluster_id: int, transactional_id: str) -> SinkWriter | None:
-    """Return the sink that owns an id, and the id's newest decided batch; None for other ids."""
+def written_for(cluster_id: int, transactional_id: str) -> BatchOfQuery | None:
+    """Return the query whose sink owns an id, and the id's newest decided batch; None for other ids."""
     query = owner_query(cluster_id, transactional_id)
     if query is None:
         return None
     lately = SinkDecision.objects.filter(query=query).order_by("-batch_id", "-round")[:_MOST_DECISIONS]
     names = ((row, {written["transactional_id"] for written in row.transactions}) for row in lately)
-    return SinkWriter(
+    return BatchOfQuery(
         query, next((row.batch_id for row, names_in_row in names if transactional_id in names_in_row), None)
     )
 

@@ -24,7 +24,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from dashboard.models import Action, Alert, Delivery
+from dashboard.models import Action, Alert
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.system import metrics_queries
@@ -206,14 +206,11 @@ class Metrics(Collector):
     def _channels(self) -> Iterator[Metric]:
         since = datetime.fromtimestamp(self._now_ms / 1_000, UTC) - DELIVERIES_WITHIN
         rows = metrics_queries.channel_deliveries(since)
-        usable = [((row.name,), row.usable) for row in rows]
+        usable = [((row.name,), row.enabled and row.disabled_at is None) for row, _ in rows]
         yield _gauge("channel_usable", "Whether a channel is enabled.", ("channel",), usable)
-        failures = [((row.name,), row.failures) for row in rows]
+        failures = [((row.name,), row.failures) for row, _ in rows]
         yield _gauge("channel_failures", "Failed deliveries in a row.", ("channel",), failures)
-        made = [
-            ((row.name, state.value), row.deliveries.get(state.value, 0))
-            for row, state in product(rows, Delivery.State)
-        ]
+        made = [((row.name, state), n) for row, counted in rows for state, n in counted.items()]
         text = "Deliveries that were made in the last hour."
         yield _gauge("deliveries", text, ("channel", "state"), made)
 

@@ -67,17 +67,6 @@ class Ever:
     marker_times: Histogram = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelDeliveries:
-    """A channel, whether it is used, and its deliveries by state."""
-
-    name: str
-    usable: bool
-    #: Failed deliveries in a row.
-    failures: int
-    deliveries: Mapping[str, int]
-
-
 def transaction_counts() -> ByCluster:
     """Return the number of transactional ids by cluster and Kafka's state."""
     rows = StateCount.objects.filter(cluster__configured=True).values_list("cluster__name", "state")
@@ -188,20 +177,14 @@ def action_counts() -> ByCluster:
     return _counted(Action.objects.all(), "act", "state")
 
 
-def channel_deliveries(since: datetime) -> Sequence[ChannelDeliveries]:
-    """Return every channel by name, with its deliveries since an instant."""
+def channel_deliveries(since: datetime) -> Sequence[tuple[Channel, Mapping[str, int]]]:
+    """Return every channel by name, with the number of its deliveries since an instant by state."""
     rows = list(Channel.objects.only("name", "enabled", "disabled_at", "failures").order_by("name"))
     # Filtered by channel too, because the index begins with the channel.
     made = Delivery.objects.filter(channel__in=[row.pk for row in rows], created_at__gte=since).order_by()
     counted = {(of, state): n for of, state, n in made.values_list("channel", "state").annotate(Count("id"))}
     return [
-        ChannelDeliveries(
-            row.name,
-            row.enabled and row.disabled_at is None,
-            row.failures,
-            {state.value: counted.get((row.pk, state.value), 0) for state in Delivery.State},
-        )
-        for row in rows
+        (row, {state: counted.get((row.pk, state), 0) for state in Delivery.State.values}) for row in rows
     ]
 
 

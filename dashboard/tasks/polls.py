@@ -66,8 +66,6 @@ _coordinator_tokens: dict[str, int] = {}
 
 
 def poll_groups(lease: leases.Lease) -> loop.Turns:
-    """Poll consumer groups, in turns."""
-
     def poll() -> loop.Turns:
         collector = group_collectors[lease.cluster]
         yield collector.wait_s()

@@ -89,7 +89,6 @@ class Tailed:
         self._task, self._collector, self._queue, self._topic = read_slice, collector, queue, topic
 
     def collector_name(self, shard: int) -> str:
-        """Return the name of a shard's collector."""
         return collector_names.tail_name(shard, settings.SHARDS, self._collector)
 
     def names(self) -> Sequence[str]:

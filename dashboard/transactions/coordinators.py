@@ -47,8 +47,6 @@ _MOST_UNANSWERED = 20
 
 
 class CoordinatorRows:
-    """The rows of one cluster."""
-
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
 
@@ -65,7 +63,6 @@ class CoordinatorRows:
         return [record_of(CoordinatorMove, row) for row in rows.order_by("-seen_ms", "pk")[:_MOST_UNANSWERED]]
 
     def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
-        """Return an id of each partition with ids."""
         rows = Transaction.objects.filter(cluster__name=self._cluster, log_partition__in=partitions)
         counted = rows.values_list("log_partition").annotate(n=Count("pk"), name=Min("transactional_id"))
         return {number: SampleId(ids, name) for number, ids, name in counted.order_by("log_partition")}
@@ -169,8 +166,6 @@ class LogPartition:
 
 @dataclass(frozen=True, slots=True)
 class Coordinators:
-    """The coordinators of one cluster."""
-
     cluster: str
     partitions: Sequence[LogPartition]
     failovers: Sequence[Failover]
@@ -195,12 +190,10 @@ class Coordinators:
 
     @property
     def ids(self) -> int:
-        """Return the number of ids."""
         return sum(part.led.ids for part in self.partitions)
 
 
 def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
-    """Return the coordinators of a cluster."""
     detail = read_detail(Collector.objects.filter(cluster=cluster))
     rows = CoordinatorMoveRecord.objects.filter(cluster=cluster, seen_ms__gte=0).order_by("-seen_ms", "pk")
     moves = [record_of(CoordinatorMove, row) for row in rows[:_MEASURED]]

@@ -1,7 +1,6 @@
 """Walk through all transactional ids for programs, in steps that omit no id."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
@@ -25,16 +24,12 @@ Place = tuple[str, str, int]
 START: Place = ("", "", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class WalkStep:
-    """The ids of one step; `next` is the place to continue after, None at the end."""
+def transactions_after(
+    wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int
+) -> tuple[Sequence[Transaction], Place | None]:
+    """Return the next matching ids, and the place to continue after; None at the end.
 
-    items: Sequence[Transaction]
-    next: Place | None
-
-
-def transactions_after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int) -> WalkStep:
-    """Return the next matching ids, in the order first seen, or an application's by cluster and id.
+    They are in the order first seen, an application's by cluster and id.
 
     A step counts nothing and reads every row at most once in a walk, because programs read all ids.
     """
@@ -44,7 +39,7 @@ def transactions_after(wanted: TransactionCriteria, *, place: Place, limit: int,
         rows = matching_rows(_densest(wanted), wanted, now_ms).filter(pk__gt=place[2]).order_by("pk")
         places = [("", "", pk) for pk in rows.values_list("pk", flat=True)[: limit + 1]]
     step_rows = rows_of_keys([pk for _, _, pk in places[:limit]])
-    return WalkStep(step_rows, places[limit - 1] if len(places) > limit else None)
+    return step_rows, places[limit - 1] if len(places) > limit else None
 
 
 def _in_application(wanted: TransactionCriteria, place: Place, most: int, now_ms: int) -> Sequence[Place]:

@@ -87,11 +87,9 @@ class ReconciledRows:
         return min(instant_ms for instant_ms in seen if instant_ms is not None)
 
     def open_rows(self) -> dict[str, KnownTransaction]:
-        """Return the rows of open transactions."""
         return dict(_known(self._rows().filter(IS_OPEN)))
 
     def known_rows(self, names: Collection[str]) -> dict[str, KnownTransaction]:
-        """Return the rows of known ids."""
         keys = [key_of_name(name) for name in names]
         known: dict[str, KnownTransaction] = {}
         for rows in sql.in_portions(self._rows(), "key", keys):

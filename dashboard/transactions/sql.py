@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from django.db import connection
 from django.db.models import BigIntegerField, Count, Sum, Value
@@ -138,28 +138,26 @@ def _prior(row: Sequence[Any], partition: int) -> Prior:
     return Prior(state, record, offset, bytes(packed))
 
 
-class NewestRows(NamedTuple):
-    """The newest states of ids, sorted by their keys in the database."""
-
-    #: The columns of existing ids, from `key` on.
-    existing: Sequence[Row]
-    removed: Sequence[tuple[bytes, Newest]]
+#: The newest states of ids, sorted by their keys in the database: the columns of existing ids from `key` on,
+#: and the removed ids.
+NewestRows: TypeAlias = tuple[Sequence[Row], Sequence[tuple[bytes, Newest]]]
 
 
 def newest_rows(newest: Mapping[bytes, Newest]) -> NewestRows:
     """Return the rows for `write_newest`, by the ids' keys in `__transaction_state`."""
     ordered = _by_key(newest)
     existing = [_transaction_row(key, folded, folded.record) for key, folded in ordered if folded.record]
-    return NewestRows(existing, [(key, folded) for key, folded in ordered if not folded.record])
+    return existing, [(key, folded) for key, folded in ordered if not folded.record]
 
 
 def write_newest(cluster_id: int, rev: int, rows: NewestRows) -> None:
     """Write the newest state and the last transitions of ids."""
-    _UPSERT_TRANSACTION.write(rows.existing, (cluster_id, rev))
-    if rows.removed:
+    existing, removed = rows
+    _UPSERT_TRANSACTION.write(existing, (cluster_id, rev))
+    if removed:
         with connection.cursor() as cursor:
-            cursor.executemany(_DELETE, [(cluster_id, key) for key, _ in rows.removed])
-    _keep_forgotten(cluster_id, rows.removed)
+            cursor.executemany(_DELETE, [(cluster_id, key) for key, _ in removed])
+    _keep_forgotten(cluster_id, removed)
 
 
 def write_recents(cluster_id: int, newest: Mapping[bytes, Newest]) -> None:
@@ -207,7 +205,6 @@ def _transaction_row(key: bytes, newest: Newest, record: TransactionRecord) -> R
 
 @lru_cache(maxsize=4096)
 def unpacked_partitions(packed: str) -> tuple[TopicPartitions, ...]:
-    """Return the partitions in a text of `packed_partitions`."""
     return tuple(TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(packed))
 
 
@@ -256,7 +253,6 @@ def _transition_row(
 
 
 def transition_of(row: TransitionRecord) -> Transition:
-    """Return a row as a `Transition`."""
     return record_of(Transition, row, partition=row.log_partition, offset=row.log_offset)
 
 

@@ -84,7 +84,6 @@ def _derive(cluster_id: int, batch: TailBatch) -> tuple[Folded, _OtherWriters]:
 
 @retry_write
 def _save_progress(lease: Lease, batch: TailBatch, rate: float, now_ms: int) -> int:
-    """Save the progress of an empty batch."""
     columns = collector_store.progress_columns(batch, rate)
     with write_transaction(lease, columns, lock_cluster=False) as write:
         collector_store.record_tail(write.collector, batch, now_ms)

@@ -74,7 +74,6 @@ def stale_after_ms() -> int:
 def noun_freshness(
     cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str = TRANSACTIONS
 ) -> Freshness:
-    """Return the freshness of a noun in `cluster`, or in all of `clusters`."""
     names = [cluster] if cluster else [row.name for row in clusters]
     rows = visibility.list_collectors(cluster)
     seen = visibility.noun_visibility(cluster, noun, now_ms, collectors=rows)

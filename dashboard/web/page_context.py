@@ -66,7 +66,6 @@ class Chrome:
 
     @cached_property
     def clusters(self) -> Sequence[Cluster]:
-        """Return the configured clusters."""
         return visibility.configured_clusters()
 
     @cached_property

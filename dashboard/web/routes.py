@@ -74,7 +74,6 @@ ROUTES: dict[str, PageRoute] = {}
 
 
 def sidebar_routes() -> Sequence[PageRoute]:
-    """Return the pages of the sidebar, in its order."""
     return [route for route in ROUTES.values() if route.key]
 
 

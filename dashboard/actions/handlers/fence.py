@@ -104,7 +104,6 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 
 def describe_difference(facts: FencePlanFacts, described: Described) -> str:
-    """Return the difference from the plan, in words."""
     if described.producer_id != facts.producer_id:
         return f"another producer took it over: {_epochs(facts, described)}"
     raised = described.producer_epoch - facts.producer_epoch

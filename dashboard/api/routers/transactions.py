@@ -179,11 +179,11 @@ class TransactionFilters(schemas.ListFilters, transaction_queries.TransactionCri
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Transactional ids, in the order in which they were first seen; with `app`, by cluster and id."""
-    step = id_walk.transactions_after(
+    rows, after = id_walk.transactions_after(
         wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )
-    following = None if step.next is None else schemas.encode_cursor(_order(wanted), *step.next)
-    return schemas.list_answer(_with_waits(step.items), following, wanted.cluster)
+    following = None if after is None else schemas.encode_cursor(_order(wanted), *after)
+    return schemas.list_answer(_with_waits(rows), following, wanted.cluster)
 
 
 def _order(wanted: TransactionFilters) -> str:

@@ -5,7 +5,7 @@ cluster at most, by any part.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
@@ -24,20 +24,13 @@ _ABOVE = "\U0010ffff"
 _HOUR_S, _DAY_MS = 3_600, 86_400_000
 
 
-class HitGroup(NamedTuple):
-    """The hits of one kind, the best first."""
-
-    kind: str
-    hits: Sequence[Hit]
-
-
 def usable_text(text: str) -> str:
     """Return the search text from the user's input."""
     return text.replace("\0", "").strip()
 
 
-def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGroup]:
-    """Return the hits of a usable text, by kind; empty for "". "#117" and "117" are numbers too."""
+def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[tuple[str, Sequence[Hit]]]:
+    """Return each kind with hits of a usable text, the best first. "#117" and "117" are numbers too."""
     if not asked:
         return []
     groups: Sequence[tuple[str, Iterable[Hit]]] = [
@@ -46,11 +39,9 @@ def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGrou
         ("Pages", _pages(frame, asked)),
     ]
     # Whole names come before beginnings, and beginnings before other parts.
-    found = [
-        HitGroup(kind, sorted(hits, key=lambda hit: _rank(hit, asked))[:MOST_HITS]) for kind, hits in groups
-    ]
+    found = [(kind, sorted(hits, key=lambda hit: _rank(hit, asked))[:MOST_HITS]) for kind, hits in groups]
     # A closed incident names many things: names that begin with the text are more likely meant.
-    return sorted((group for group in found if group.hits), key=lambda group: _rank(group.hits[0], asked))
+    return sorted((group for group in found if group[1]), key=lambda group: _rank(group[1][0], asked))
 
 
 def _rank(hit: Hit, asked: str) -> tuple[bool, bool]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -82,16 +81,6 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RecentTransition:
-    """One recent transition of an id, and the evidence for it."""
-
-    transition: Transition
-    evidence: str
-    #: The Fenceline action that caused it, None for any other cause.
-    action: Action | None
-
-
 class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTransactions):
     """The query string of the list."""
 
@@ -168,7 +157,7 @@ def _headline(
         known["places"],
         median_ms=own.p50 if own else None,
         fenced_by=fence.executed_by if fence else "",
-        recent=[line.transition for line in lived["recent"]],
+        recent=[line["transition"] for line in lived["recent"]],
         now_ms=now_ms(request),
     )
 
@@ -239,15 +228,22 @@ def _lived(
     newest = transaction_timeline.newest_transaction(
         recent, [history_queries.transition_of(record) for record in notable]
     )
-    lines = _recent(cluster, kept)
-    actions = {line.transition.offset: attributions.action_words(line.action) for line in lines}
+    actions = attributions.of_transitions(cluster, kept.key, recent)
+    caused = [
+        (transition, attributions.action_words(action))
+        for transition, action in zip(recent, actions, strict=True)
+    ]
+    words = {transition.offset: words for transition, words in caused}
     return {
         "broker": broker,
-        "steps": _steps(row, newest, broker, actions) if row is not None else (),
-        "fence": _last_fence(row, lines),
+        "steps": _steps(row, newest, broker, words) if row is not None else (),
+        "fence": _last_fence(row, recent, actions),
         "chart": charts.timeline_figure(bars, marks, now_ms=now, shown=shown) if bars or marks else None,
         "chart_words": transaction_timeline.timeline_summary(bars, marks),
-        "recent": lines,
+        "recent": [
+            {"transition": transition, "evidence": explain_transition(transition, words)}
+            for transition, words in caused
+        ],
         "usual": usual,
         "own": next((durations for durations in usual if durations.whose == transaction_timeline.THIS), None),
         "notable": _folded(events)[:_ROWS],
@@ -273,24 +269,13 @@ def _folded(events: Sequence[TransitionRecord]) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-def _recent(cluster: str, kept: history_queries.TransactionHistory) -> Sequence[RecentTransition]:
-    recent = kept.recent
-    actions = attributions.of_transitions(cluster, kept.key, recent)
-    pairs = zip(recent, actions, strict=True)
-    return [
-        RecentTransition(
-            transition, explain_transition(transition, attributions.action_words(action)), action
-        )
-        for transition, action in pairs
-    ]
-
-
-def _last_fence(row: Transaction | None, recent: Sequence[RecentTransition]) -> Action | None:
+def _last_fence(
+    row: Transaction | None, recent: Sequence[Transition], actions: Sequence[Action | None]
+) -> Action | None:
     """Return our fence if no producer has returned after it, else None."""
-    last = recent[0] if recent else None
-    if row is None or row.state != TransactionState.EMPTY or last is None:
+    if row is None or row.state != TransactionState.EMPTY or not recent:
         return None
-    return last.action if last.transition.reason is TransitionReason.FENCED_BY_ACTION else None
+    return actions[0] if recent[0].reason is TransitionReason.FENCED_BY_ACTION else None
 
 
 def _steps(

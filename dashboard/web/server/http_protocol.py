@@ -22,8 +22,6 @@ MOST_REFUSED = 100
 
 
 class Protocol(H11Protocol):
-    """One connection."""
-
     _header_timer: asyncio.TimerHandle | None = None
     _answer_timer: asyncio.TimerHandle | None = None
     _is_websocket = False
