@@ -93,7 +93,13 @@ class _Tick:
 
     def _note(self, happened: Iterable[tuple[Alert, StateChange]]) -> list[AlertChange]:
         return AlertChange.objects.bulk_create(
-            AlertChange(alert=row, old=change.old, new=change.new, at_ms=change.at_ms, said=_snapshot(change))
+            AlertChange(
+                alert=row,
+                old=change.old,
+                new=change.new,
+                at_ms=change.at_ms,
+                said={name: getattr(change.state, name) for name in _SAID},
+            )
             for row, change in happened
         )
 
@@ -263,10 +269,6 @@ def _item(row: Alert, limits: Alerting, causes: Sequence[IncidentCause]) -> Item
         fired_ms=row.fired_ms or row.since_ms,
         causes=causes,
     )
-
-
-def _snapshot(change: StateChange) -> dict[str, object]:
-    return {name: getattr(change.state, name) for name in _SAID}
 
 
 def _last_notification(row: Delivery) -> LastNotification:

@@ -51,7 +51,9 @@ def with_mcp(app: App) -> App:
         if scope["type"] != "http" or path != PATH:
             await app(scope, receive, send)
         elif scope["method"] != "POST":
-            await _send(send, _problem(405, "MCP is spoken here by POST alone."), (b"allow", b"POST"))
+            body = problem_body(405, "MCP is spoken here by POST alone.")
+            problem = ApiAnswer(405, ((b"content-type", PROBLEM_TYPE.encode()),), body)
+            await _send(send, problem, (b"allow", b"POST"))
         # Every reader of the API is admitted: checked by its cheapest list, with 4 queries.
         elif (known := await request_api(app, scope, "GET", "/findings", {"limit": 1})).status != 200:
             await _send(send, known)
@@ -62,10 +64,6 @@ def with_mcp(app: App) -> App:
                 await manager.handle_request(scope, receive, send)
 
     return routed
-
-
-def _problem(status: int, text: str) -> ApiAnswer:
-    return ApiAnswer(status, ((b"content-type", PROBLEM_TYPE.encode()),), problem_body(status, text))
 
 
 async def _send(send: Any, answer: ApiAnswer, *more: tuple[bytes, bytes]) -> None:

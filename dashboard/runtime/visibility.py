@@ -36,7 +36,6 @@ from dashboard.runtime.collector_names import CAPABILITIES, RECONCILE, TAIL, TRA
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.sql import prepared
 from fenceline.decode import text
-from fenceline.facts import VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, expected_ms, kind_of, stale_gap
 from fenceline.formatting import format_clock
 from fenceline.grouping import grouped
@@ -115,13 +114,13 @@ def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Itera
             scope=f"shard:{row.name.rpartition('-')[2]}" if is_tail and several else EVERYWHERE,
         )
         if gap is not None:
-            yield _record(row, gap)
-
-
-def _record(row: LiveCollector, gap: VisibilityGap) -> GapRecord:
-    return GapRecord(
-        cluster=row.cluster, source=gap.source, scope=gap.scope, since_ms=gap.since_ms, reason=gap.reason
-    )
+            yield GapRecord(
+                cluster=row.cluster,
+                source=gap.source,
+                scope=gap.scope,
+                since_ms=gap.since_ms,
+                reason=gap.reason,
+            )
 
 
 M = TypeVar("M", bound=Model)

@@ -8,7 +8,7 @@ again if a record was stored since its fold (`dashboard.transactions.store`).
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db.models import QuerySet
 
@@ -82,16 +82,17 @@ def save_attributions(action: Action, records: Sequence[WrittenRecord], *, rev: 
     """
     keyed = [(key_of_name(record.transactional_id), record) for record in records]
     made = [
-        ActionRecord(cluster_id=action.cluster_id, action=action, key=key, **_columns(record))
+        ActionRecord(
+            cluster_id=action.cluster_id,
+            action=action,
+            key=key,
+            **{name: value for name, value in record._asdict().items() if name != "transactional_id"},
+        )
         for key, record in keyed
     ]
     ActionRecord.objects.bulk_create(made, ignore_conflicts=True)
     for key in sorted({key for key, _ in keyed}):
         _attribute(action.cluster_id, key, rev, now_ms)
-
-
-def _columns(record: WrittenRecord) -> Mapping[str, Any]:
-    return {name: value for name, value in record._asdict().items() if name != "transactional_id"}
 
 
 def _attribute(cluster_id: int, key: bytes, rev: int, now_ms: int) -> None:

@@ -66,13 +66,12 @@ def _stored(
     of_spans = {"cluster_id": cluster_id, "shard": shard, "span_s": list(spans)}
     for some_starts, some_names in product(portions(sorted(starts)), portions(sorted(names))):
         asked = {**of_spans, "start_ms": some_starts, "application": some_names}
-        for span_s, application, start_ms, topic, partition, *counts in read_rows(TopicTally, _READ, **asked):
+        for *place, commits, aborts, unreadable_times, last_ms in read_rows(TopicTally, _READ, **asked):
+            span_s, application, start_ms, topic, partition = place
             if (span_s, application, start_ms) in places:
-                yield (span_s, application, start_ms, topic, partition), _tally(*counts)
-
-
-def _tally(commits: int, aborts: int, unreadable_times: str, last_ms: int) -> LinkTally:
-    return LinkTally(commits, aborts, histograms.unpack_histogram(unreadable_times), last_ms)
+                times = histograms.unpack_histogram(unreadable_times)
+                tally = LinkTally(commits, aborts, times, last_ms)
+                yield (span_s, application, start_ms, topic, partition), tally
 
 
 def _within_bounds(

@@ -208,12 +208,8 @@ def _line(
     points.append((target.x - _ARROW, target.middle))
     path = f"M{points[0][0]:.0f} {points[0][1]:.0f}" + "".join(_curves(points))
     arrow = f"M{target.x} {target.middle:.0f}l-{_ARROW} -4v8z"
-    return FlowLine(edge, path, arrow, *_beside_box(target.x - _COLUMN + BOX_WIDTH, target.middle))
-
-
-def _beside_box(right: float, middle: float) -> tuple[float, float]:
-    """Return the position of an edge's words: in the gap before its target, above its end."""
-    return right + (_COLUMN - BOX_WIDTH) / 2, middle - 6
+    # Its words are in the gap before its target, above its end.
+    return FlowLine(edge, path, arrow, target.x - (_COLUMN - BOX_WIDTH) / 2, target.middle - 6)
 
 
 def _curves(points: Sequence[tuple[float, float]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
 from dashboard.incidents.affected_offsets import AffectedOffsets, affected_offsets
 from dashboard.labels.alert import rule_label
-from dashboard.models import Delivery, Incident, IncidentFinding
+from dashboard.models import Incident, IncidentFinding
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.runtime.csv_text import csv_text
@@ -39,7 +39,6 @@ from dashboard.web.rendering import (
 )
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from dashboard.web.server.bundles import bundle_of
-from fenceline.incidents.evidence import EvidenceLine
 from fenceline.incidents.markdown import IncidentReport, ReportLine, incident_markdown, utc_text
 from fenceline.incidents.sentences import incident_explanation
 from fenceline.text.sentences import plain_text
@@ -197,30 +196,35 @@ def _report(story: IncidentStory, now_ms: int) -> IncidentReport:
         plain_text(story.headline, now_ms=now_ms),
         _facts(story, now_ms, whole=whole),
         [
-            ("Cause and evidence", [ReportLine(line.at_ms, _read_from(line)) for line in story.evidence]),
-            ("Effects", [ReportLine(effect.since_ms, _summary(story, effect)) for effect in effects]),
+            (
+                "Cause and evidence",
+                [
+                    ReportLine(line.at_ms, f"{line.words} (read from: {line.where})")
+                    for line in story.evidence
+                ],
+            ),
+            (
+                "Effects",
+                [
+                    ReportLine(effect.since_ms, history.kept.get(effect.finding, effect).summary)
+                    for effect in effects
+                ],
+            ),
             (
                 "History, oldest first",
                 [ReportLine(line.of.at_ms, line.text) for line in fold_events(history.events)],
             ),
             (
                 "Notifications",
-                [ReportLine(delivery.made_ms, _sent(delivery)) for delivery in reversed(history.deliveries)],
+                [
+                    ReportLine(
+                        row.made_ms, f"{row.channel.name}: {row.state}, {row.reason.replace('_', ' ')}"
+                    )
+                    for row in reversed(history.deliveries)
+                ],
             ),
         ],
     )
-
-
-def _read_from(line: EvidenceLine) -> str:
-    return f"{line.words} (read from: {line.where})"
-
-
-def _summary(story: IncidentStory, finding: IncidentFinding) -> str:
-    return story.history.kept.get(finding.finding, finding).summary
-
-
-def _sent(row: Delivery) -> str:
-    return f"{row.channel.name}: {row.state}, {row.reason.replace('_', ' ')}"
 
 
 def _facts(story: IncidentStory, now_ms: int, *, whole: bool) -> Sequence[tuple[str, str]]:

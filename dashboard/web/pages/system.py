@@ -101,12 +101,11 @@ def _roots(names: Sequence[str], collectors: Sequence[Collector]) -> Iterator[Ma
             yield {
                 "cluster": configured.cluster,
                 "root": configured.root,
-                "skipped": "; ".join(_skipped(*folder) for folder in folders),
+                "skipped": "; ".join(
+                    f"{count_noun(number, 'folder')} {name}, as {example}"
+                    for name, number, example in folders
+                ),
             }
-
-
-def _skipped(name: str, number: int, example: str) -> str:
-    return f"{count_noun(number, 'folder')} {name}, as {example}"
 
 
 def _checks(
