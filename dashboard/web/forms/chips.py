@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
 
 from django.http import QueryDict
 
@@ -144,26 +143,22 @@ def _shown(value: object) -> str:
 _OF_A_TAB = ("page", "parts")
 
 
-class Tab(NamedTuple):
-    """A link to a tab; `name` is its name in addresses."""
-
-    name: str
-    words: str
-    url: str
-    is_current: bool
-
-
 def chosen_tab(query: QueryDict, words: Mapping[str, str]) -> str:
     """Return the tab in an address; the first one without a valid tab."""
     asked = query.get("tab", "")
     return asked if asked in words else next(iter(words))
 
 
-def detail_tabs(query: QueryDict, words: Mapping[str, str]) -> list[Tab]:
-    """Return the tabs of a detail page, the first of them without a parameter."""
+def detail_tabs(query: QueryDict, words: Mapping[str, str]) -> Sequence[Mapping[str, object]]:
+    """Return the tabs of a detail page (`components/tabs.html`), the first of them without a parameter."""
     current, first = chosen_tab(query, words), next(iter(words))
     return [
-        Tab(name, label, _url(query, "" if name == first else name), name == current)
+        {
+            "name": name,
+            "words": label,
+            "url": _url(query, "" if name == first else name),
+            "is_current": name == current,
+        }
         for name, label in words.items()
     ]
 

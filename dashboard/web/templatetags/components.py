@@ -81,6 +81,21 @@ def section(
 
 
 @register.simple_block_tag
+def table(content: SafeString, css: str = "", caption: str = "", **attributes: object) -> SafeString:
+    """Return a table; the body is its head (`columns`) and its rows, `caption` is for screen readers."""
+    given = {name.replace("_", "-"): value for name, value in attributes.items()}
+    about = format_html('<caption class="visually-hidden">{}</caption>', caption) if caption else ""
+    shown = flatatt({"class": f"table {css}".rstrip(), **given})
+    return format_html("<table{}>{}{}</table>", shown, about, _with_body(content))
+
+
+def _with_body(content: SafeString) -> SafeString:
+    """Return the head of a table, and its rows in a `<tbody>`."""
+    head, end, rows = content.partition("</thead>")
+    return SafeString(f"{head}{end}<tbody>{rows}</tbody>")
+
+
+@register.simple_block_tag
 def table_fold(content: SafeString, name: str, title: str, summary: str = "As a table") -> SafeString:
     """Return the fold with the figures of a chart; the body is the head and the rows of the table."""
     return format_html(
@@ -90,7 +105,7 @@ def table_fold(content: SafeString, name: str, title: str, summary: str = "As a 
         name,
         summary,
         title,
-        content,
+        _with_body(content),
     )
 
 
