@@ -14,7 +14,7 @@ from django.urls import register_converter
 from django.urls.converters import StringConverter
 from ninja import Schema
 from ninja.errors import HttpError
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, create_model
 
 from dashboard.actions.offers import Offer, available_offers
 from dashboard.runtime.collector_names import TRANSACTIONS
@@ -105,6 +105,13 @@ class Listing(Schema):
     next: str | None
     as_of: str | None
     gaps: list[Gap]
+
+
+def list_of(item: type[Schema]) -> type[Listing]:
+    """Return the schema of a list of items, with their name: `AlertList` for `AlertOut`."""
+    name = f"{item.__name__.removesuffix('Out')}List"
+    items = list[item]  # type: ignore[valid-type]
+    return create_model(name, __base__=Listing, __module__=item.__module__, items=(items, ...))
 
 
 def list_answer(

@@ -158,10 +158,6 @@ class OneActionOut(ActionOut):
     resolve_recoveries = staticmethod(action_audit.action_recoveries)
 
 
-class ActionList(schemas.Listing):
-    items: list[ActionOut]
-
-
 class ActionFilters(schemas.ShortListFilters, action_store.ActionCriteria):
     """The query string of the list; `q` is a part of a subject, `who` a full name."""
 
@@ -187,7 +183,7 @@ class ExecuteIn(Body):
     reason: schemas.Name
 
 
-@router.get("", response=ActionList, summary="List actions")
+@router.get("", response=schemas.list_of(ActionOut), summary="List actions")
 def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
     """Plans and their outcomes, newest first; they are kept for ever."""
     before = schemas.read_number(wanted.cursor, "actions")

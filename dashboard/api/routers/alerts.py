@@ -111,10 +111,6 @@ class AlertDetail(AlertOut):
     resolve_changes = staticmethod(lambda row: alert_queries.alert_changes(row, limit=_CHANGES))
 
 
-class AlertList(schemas.Listing):
-    items: list[AlertOut]
-
-
 class AlertFilters(schemas.ShortListFilters, alert_queries.AlertCriteria):
     """The query string of the list.
 
@@ -124,7 +120,7 @@ class AlertFilters(schemas.ShortListFilters, alert_queries.AlertCriteria):
     state: Literal["active", "firing", "pending", "resolved", "all"] = "active"
 
 
-@router.get("", response=AlertList, summary="List alerts")
+@router.get("", response=schemas.list_of(AlertOut), summary="List alerts")
 def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, object]:
     """Alerts, newest first; without `state` the firing and pending ones."""
     before = schemas.read_number(wanted.cursor, "alerts")
@@ -224,10 +220,6 @@ class SilenceIn(Body):
     duration_s: float | None = Field(None, gt=0, le=_LONGEST_S)
 
 
-class SilenceList(schemas.Listing):
-    items: list[SilenceOut]
-
-
 class SilenceFilters(Schema):
     """The query string of the list."""
 
@@ -236,7 +228,7 @@ class SilenceFilters(Schema):
     cursor: str = ""
 
 
-@silences_router.get("", response=SilenceList, summary="List silences")
+@silences_router.get("", response=schemas.list_of(SilenceOut), summary="List silences")
 def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[str, object]:
     """Silences, newest first, also expired ones."""
     now_ms, before = loop.now_ms(), schemas.read_number(wanted.cursor, "silences")

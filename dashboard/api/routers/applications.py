@@ -37,10 +37,6 @@ class ApplicationOut(Schema):
     marker_times: Durations
 
 
-class ApplicationList(schemas.Listing):
-    items: list[ApplicationOut]
-
-
 class ApplicationFilters(Schema):
     """The query string of the list."""
 
@@ -50,7 +46,7 @@ class ApplicationFilters(Schema):
     cursor: str = ""
 
 
-@router.get("", response=ApplicationList, summary="List applications")
+@router.get("", response=schemas.list_of(ApplicationOut), summary="List applications")
 def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -> dict[str, object]:
     """Applications with a transactional id, by cluster and name.
 

@@ -47,17 +47,13 @@ class AuditOut(Schema):
     resolve_subject = staticmethod(lambda row: row)
 
 
-class AuditList(schemas.Listing):
-    items: list[AuditOut]
-
-
 class AuditFilters(schemas.ShortListFilters, audit.AuditCriteria):
     """The query string of the list; `q` is a part of a name or an address, `who` a full name."""
 
     event: AuditEntry.Event | None = None
 
 
-@router.get("", response=AuditList, summary="List changes and sign-ins")
+@router.get("", response=schemas.list_of(AuditOut), summary="List changes and sign-ins")
 def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, object]:
     """Changes and sign-ins, newest first; needs the role admin."""
     if refused := access.missing_role(access.actor_of(request, "api"), access.AUDIT):

@@ -91,15 +91,11 @@ class DeliveryDetail(DeliveryOut):
     resolve_tries = staticmethod(lambda row: list(map(_try, row.tries)))
 
 
-class DeliveryList(schemas.Listing):
-    items: list[DeliveryOut]
-
-
 class DeliveryFilters(schemas.ShortListFilters, alert_queries.DeliveryCriteria):
     """The query string of the list; `channel` is a channel's id."""
 
 
-@deliveries_router.get("", response=DeliveryList, summary="List deliveries")
+@deliveries_router.get("", response=schemas.list_of(DeliveryOut), summary="List deliveries")
 def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dict[str, object]:
     """Deliveries, newest first."""
     before = schemas.read_number(wanted.cursor, "deliveries")
@@ -214,11 +210,7 @@ class ChannelIn(ChannelPatch):
     url: Text
 
 
-class ChannelList(schemas.Listing):
-    items: list[ChannelOut]
-
-
-@router.get("", response=ChannelList, summary="List channels")
+@router.get("", response=schemas.list_of(ChannelOut), summary="List channels")
 def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters]) -> dict[str, object]:
     """All channels, by name."""
     (place,) = schemas.decode_cursor(wanted.cursor, "channels", (str,)) or ("",)

@@ -65,11 +65,7 @@ class ClusterOut(Schema):
     findings: int
 
 
-class ClusterList(schemas.Listing):
-    items: list[ClusterOut]
-
-
-@router.get("", response=ClusterList, summary="List clusters")
+@router.get("", response=schemas.list_of(ClusterOut), summary="List clusters")
 def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Configured clusters, in one page."""
     items = [_out(row.name, row.rev) for row in visibility.configured_clusters()]
@@ -285,11 +281,7 @@ class CollectorOut(Schema):
     resolve_rate_per_s = staticmethod(lambda row: round(row.rate, 1))
 
 
-class CollectorList(schemas.Listing):
-    items: list[CollectorOut]
-
-
-@collectors_router.get("", response=CollectorList, summary="List collectors")
+@collectors_router.get("", response=schemas.list_of(CollectorOut), summary="List collectors")
 def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
     """Collectors of the configured clusters, in one page."""
     return schemas.list_answer(visibility.list_collectors(cluster), None, cluster)

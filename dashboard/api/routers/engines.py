@@ -233,15 +233,11 @@ class FlinkJobDetail(FlinkJobOut):
     resolve_owner = staticmethod(lambda row: owners.find_owner(*row.prefixes, row.ident))
 
 
-class FlinkJobList(schemas.Listing):
-    items: list[FlinkJobOut]
-
-
 class FlinkJobFilters(schemas.ListFilters, flink_queries.FlinkJobCriteria):
     """The query string of the list; `q` is a part of a prefix, a job's id or its folder."""
 
 
-@router.get("", response=FlinkJobList, summary="List Flink jobs")
+@router.get("", response=schemas.list_of(FlinkJobOut), summary="List Flink jobs")
 def list_flink_jobs(request: HttpRequest, wanted: Query[FlinkJobFilters]) -> dict[str, object]:
     """Jobs whose checkpoints are read, in the order in which they were first seen."""
     place = schemas.read_number(wanted.cursor, "flink-jobs") or 0
@@ -271,15 +267,11 @@ def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name
 connectors_router = Router(tags=["connectors"])
 
 
-class ConnectorList(schemas.Listing):
-    items: list[ConnectorOut]
-
-
 class ConnectorFilters(schemas.ListFilters, ConnectorCriteria):
     """The query string of the list; `q` is a part of a connector's name or class."""
 
 
-@connectors_router.get("", response=ConnectorList, summary="List connectors of Kafka Connect")
+@connectors_router.get("", response=schemas.list_of(ConnectorOut), summary="List connectors of Kafka Connect")
 def list_connectors(request: HttpRequest, wanted: Query[ConnectorFilters]) -> dict[str, object]:
     """Connectors reported by the configured `[[connect]]` APIs, in the order in which they were first seen.
 

@@ -149,10 +149,6 @@ class TransitionOut(Fact):
     resolve_revised_from = staticmethod(lambda row: row.revised_from or None)
 
 
-class TransitionList(schemas.Listing):
-    items: list[TransitionOut]
-
-
 class TransitionFilters(Ranged):
     """The query string of the list; `since` is an older name of `from`."""
 
@@ -168,7 +164,7 @@ class TransitionFilters(Ranged):
     cursor: str = ""
 
 
-@transitions_router.get("", response=TransitionList, summary="List transitions")
+@transitions_router.get("", response=schemas.list_of(TransitionOut), summary="List transitions")
 def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> dict[str, object]:
     """Notable transitions, newest first; with `since_rev` in the order in which they were derived or revised.
 

@@ -121,15 +121,11 @@ class GroupDetail(GroupOut):
     resolve_trend = staticmethod(group_queries.lag_trend)
 
 
-class GroupList(schemas.Listing):
-    items: list[GroupOut]
-
-
 class GroupFilters(schemas.ListFilters, group_queries.GroupCriteria):
     """The query string of the list; `q` is a part of a group's id, `pending` groups have a pending commit."""
 
 
-@router.get("", response=GroupList, summary="List consumer groups")
+@router.get("", response=schemas.list_of(GroupOut), summary="List consumer groups")
 def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
     """Consumer groups, in the order in which they were first seen; families are not folded."""
     place = schemas.read_number(wanted.cursor, "groups") or 0

@@ -130,10 +130,6 @@ class IncidentDetail(IncidentOut):
     resolve_history = staticmethod(lambda row: incident_queries.incident_events(row, _MOST))
 
 
-class IncidentList(schemas.Listing):
-    items: list[IncidentOut]
-
-
 class IncidentFilters(schemas.ShortListFilters, incident_queries.IncidentCriteria):
     """The query string of the list; a range selects incidents that were open in `from` ≤ t < `to`."""
 
@@ -146,7 +142,7 @@ class IncidentNoteIn(Body):
     ]
 
 
-@router.get("", response=IncidentList, summary="List incidents")
+@router.get("", response=schemas.list_of(IncidentOut), summary="List incidents")
 def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict[str, object]:
     """Incidents, newest first; without `state` the open ones."""
     before = schemas.read_number(wanted.cursor, "incidents")
@@ -248,15 +244,11 @@ class FindingOut(Schema):
     owner: OwnerOut | None
 
 
-class FindingList(schemas.Listing):
-    items: list[FindingOut]
-
-
 class FindingFilters(schemas.ListFilters, finding_queries.FindingCriteria):
     """The query string of the list."""
 
 
-@findings_router.get("", response=FindingList, summary="List findings")
+@findings_router.get("", response=schemas.list_of(FindingOut), summary="List findings")
 def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[str, object]:
     """Findings, newest first; without `state` the open ones."""
     before = schemas.read_number(wanted.cursor, "findings")

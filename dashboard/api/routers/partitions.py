@@ -183,15 +183,11 @@ class PartitionDetail(PartitionOut):
     resolve_looks = staticmethod(partition_queries.replica_answers)
 
 
-class PartitionList(schemas.Listing):
-    items: list[PartitionOut]
-
-
 class PartitionFilters(schemas.ListFilters, partition_queries.PartitionCriteria):
     """The query string of the list; `q` is part of a topic's name, or `topic-partition`."""
 
 
-@router.get("", response=PartitionList, summary="List partitions")
+@router.get("", response=schemas.list_of(PartitionOut), summary="List partitions")
 def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
     """Partitions that a transaction, a group or a query uses, by cluster, topic and number."""
     cluster, topic, number = schemas.decode_cursor(wanted.cursor, "partitions", (str, str, int)) or (

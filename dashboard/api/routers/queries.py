@@ -151,14 +151,6 @@ class QueryDetail(QueryOut):
     runs: list[RunOut]
 
 
-class QueryList(schemas.Listing):
-    items: list[QueryOut]
-
-
-class BatchList(schemas.Listing):
-    items: list[BatchOut]
-
-
 class QueryFilters(schemas.ListFilters, streaming_queries.QueryCriteria):
     """The query string of the list; `q` is a part of a query's name, id, checkpoint or prefix."""
 
@@ -169,7 +161,7 @@ class BatchFilters(schemas.ListFilters, Ranged):
     cluster: schemas.Name = ""
 
 
-@router.get("", response=QueryList, summary="List streaming queries")
+@router.get("", response=schemas.list_of(QueryOut), summary="List streaming queries")
 def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
     """Streaming queries, in the order in which they were first seen."""
     place = schemas.read_number(wanted.cursor, "queries") or 0
@@ -178,7 +170,7 @@ def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str,
     return schemas.list_answer(_with_progress(page, now_ms()), following, wanted.cluster, QUERIES)
 
 
-@router.get("/{text:query}/batches", response=BatchList, summary="The batches of a query")
+@router.get("/{text:query}/batches", response=schemas.list_of(BatchOut), summary="The batches of a query")
 def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchFilters]) -> dict[str, object]:
     """A query's micro-batches, newest first, beyond the hundred that Spark keeps."""
     row = _one(query, wanted.cluster)

@@ -93,15 +93,11 @@ class RecoveryOut(Schema):
     resolve_owner = staticmethod(lambda row: owners.of_transaction(row.transactional_id))
 
 
-class RecoveryList(schemas.Listing):
-    items: list[RecoveryOut]
-
-
 class RecoveryFilters(schemas.ShortListFilters, recovery_queries.RecoveryCriteria):
     """The query string of the list; `q` is a part of a transactional id."""
 
 
-@router.get("", response=RecoveryList, summary="List recoveries")
+@router.get("", response=schemas.list_of(RecoveryOut), summary="List recoveries")
 def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dict[str, object]:
     """Episodes, newest first."""
     place = schemas.decode_cursor(wanted.cursor, "recoveries", (int, int))

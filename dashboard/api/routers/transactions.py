@@ -166,17 +166,13 @@ class TransactionDetail(TransactionOut):
     offers: list[OfferOut]
 
 
-class TransactionList(schemas.Listing):
-    items: list[TransactionOut]
-
-
 class TransactionFilters(schemas.ListFilters, transaction_queries.TransactionCriteria):
     """The query string of the list."""
 
     application: schemas.Name = Field("", alias="app")
 
 
-@router.get("", response=TransactionList, summary="List transactional ids")
+@router.get("", response=schemas.list_of(TransactionOut), summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Transactional ids, in the order in which they were first seen; with `app`, by cluster and id."""
     rows, after = id_walk.transactions_after(
