@@ -113,14 +113,14 @@ def alert_counts(wanted: AlertCriteria, *, now_ms: int) -> Mapping[str, int]:
 _IN_ORDER = (Alert.State.FIRING, Alert.State.PENDING, Alert.State.RESOLVED)
 
 
-def firing_counts(cluster: str = "") -> Mapping[str, int]:
+def firing_counts(cluster: str) -> Mapping[str, int]:
     """Return the number of firing alerts by severity, worst first, without zeros."""
     rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING)
     counts = dict(rows.order_by().values_list("severity").annotate(n=Count("pk")))
     return {severity: counts[severity] for severity in _WORST_FIRST if counts.get(severity)}
 
 
-def unnotified_counts(cluster: str = "") -> tuple[int, int]:
+def unnotified_counts(cluster: str) -> tuple[int, int]:
     """Return the numbers of firing alerts that wait for notification, and of suppressed ones."""
     rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING).exclude(quiet=[])
     kinds = [{kind for kind, *_ in quiet} for quiet in rows.values_list("quiet", flat=True)]
@@ -128,7 +128,7 @@ def unnotified_counts(cluster: str = "") -> tuple[int, int]:
     return waiting, len(kinds) - waiting
 
 
-def undelivered_count(cluster: str = "") -> int:
+def undelivered_count(cluster: str) -> int:
     """Return the number of firing alerts that were sent, but not yet accepted by a receiver."""
     rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING, quiet=[]).exclude(told=[])
     deliveries = [
@@ -149,13 +149,13 @@ def _in_vain(deliveries: Iterable[int]) -> set[int]:
 _WAITS = "grouped"
 
 
-def alert_teams(cluster: str = "") -> Sequence[str]:
+def alert_teams(cluster: str) -> Sequence[str]:
     """Return the teams that have stored alerts, by name."""
     teams = visibility.rows_in(Alert, cluster).order_by().values_list("labels__team", flat=True).distinct()
     return sorted(filter(None, teams[:_MOST_CHOICES]))
 
 
-def alert_rules(cluster: str = "") -> Sequence[str]:
+def alert_rules(cluster: str) -> Sequence[str]:
     """Return the rules that have stored alerts, by name."""
     return list(visibility.rows_in(Alert, cluster).order_by("rule").values_list("rule", flat=True).distinct())
 

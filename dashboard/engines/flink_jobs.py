@@ -84,7 +84,7 @@ def jobs_after(wanted: FlinkJobCriteria, *, place: int, limit: int) -> Sequence[
     return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
 
 
-def job_count(cluster: str = "") -> int:
+def job_count(cluster: str) -> int:
     return visibility.rows_in(FlinkJob, cluster).count()
 
 

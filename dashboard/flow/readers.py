@@ -130,9 +130,7 @@ class _Reading(NamedTuple):
     waiting: set[str]
 
 
-def group_reads(
-    cluster_id: int, offset_writes: Iterable[OffsetWrites], *, now: bool = True
-) -> Sequence[GroupReads]:
+def group_reads(cluster_id: int, offset_writes: Iterable[OffsetWrites], *, now: bool) -> Sequence[GroupReads]:
     """Return the commits of groups, by family and topic.
 
     A group whose partition of `__consumer_offsets` no transaction names commits outside of transactions; for

@@ -111,7 +111,7 @@ class _StreamPart:
 
 
 def newest_events(
-    wanted: EventCriteria, time_range: TimeRange, *, before: EventPlace | None = None, limit: int
+    wanted: EventCriteria, time_range: TimeRange, *, before: EventPlace | None, limit: int
 ) -> EventPage:
     """Return the newest matching events of a range, after a given place."""
     clusters = visibility.clusters_named(wanted.cluster)

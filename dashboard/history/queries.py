@@ -117,7 +117,7 @@ class TransactionHistory:
     expired_ms: int | None
 
 
-def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None = None) -> TransitionPage:
+def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None) -> TransitionPage:
     """Return the newest matching transitions before a given place."""
     searches = [_places(*way, limit, before) for way in product(_clusters(wanted.cluster), _parts(wanted))]
     # If one search stopped early, older rows of the others are omitted too.

@@ -4,7 +4,6 @@ Call these functions in a write transaction after the lease's renewal; some open
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 from django.db import transaction
@@ -217,7 +216,7 @@ def move_positions(
     *,
     now_ms: int,
     topic: str = TRANSACTION_STATE,
-    clocks: Mapping[int, int] = MappingProxyType({}),
+    clocks: Mapping[int, int],
 ) -> None:
     """Move the positions of an internal topic; raises `LeaseLost` if one is not at the start of its move.
 

@@ -142,7 +142,7 @@ def configured_clusters() -> QuerySet[Cluster]:
     return Cluster.objects.filter(configured=True).order_by("name")
 
 
-def current_revision(cluster: str = "") -> int:
+def current_revision(cluster: str) -> int:
     """Return the revision of a cluster, or the sum of all; every change of a page's data changes it."""
     rows = Cluster.objects.filter(configured=True)
     if cluster:
@@ -151,7 +151,7 @@ def current_revision(cluster: str = "") -> int:
 
 
 def noun_visibility(
-    cluster: str = "",
+    cluster: str,
     noun: str = TRANSACTIONS,
     now_ms: int | None = None,
     *,
@@ -205,7 +205,7 @@ def list_collectors(cluster: str = "") -> Sequence[LiveCollector]:
     return list(rows.order_by("cluster__name", "name"))
 
 
-def topic_positions(cluster: str = "") -> Sequence[Position]:
+def topic_positions(cluster: str) -> Sequence[Position]:
     """Return the positions in all partitions of the internal topics that are read."""
     rows = rows_in(Position, cluster).select_related("cluster")
     return list(rows.order_by("cluster__name", "topic", "partition"))

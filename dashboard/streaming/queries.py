@@ -83,7 +83,7 @@ def state_counts(cluster: str = "") -> Mapping[str, int]:
     return {PREPARED: sum(prepared for _, prepared in counts.values()), **by_state}
 
 
-def sink_counts(cluster: str = "") -> Mapping[str, int]:
+def sink_counts(cluster: str) -> Mapping[str, int]:
     """Return the number of queries by kind of sink."""
     counts = dict(_all(cluster).order_by().values_list("sink").annotate(n=Count("id")))
     return {sink: counts.get("" if sink == "unknown" else sink, 0) for sink in SINKS}
@@ -112,7 +112,7 @@ def worst_queries(cluster: str, limit: int) -> Sequence[Query]:
     return list(_all(cluster).select_related("cluster").order_by(*_order(SortedQueries()))[:limit])
 
 
-def query_count(cluster: str = "") -> int:
+def query_count(cluster: str) -> int:
     return _all(cluster).count()
 
 
@@ -120,7 +120,7 @@ def find_query(cluster: str, ident: str) -> Query | None:
     return Query.objects.select_related("cluster").filter(cluster__name=cluster, ident=ident).first()
 
 
-def queries_by_name(asked: str, cluster: str = "") -> Sequence[Query]:
+def queries_by_name(asked: str, cluster: str) -> Sequence[Query]:
     """Return the queries with a given ident, else with that query id, else with that name."""
     rows = _all(cluster).select_related("cluster").order_by("cluster__name", "ident")
     for by in ("ident", "query_id", "name"):

@@ -17,7 +17,6 @@ from dashboard.runtime.collector_names import (
     QUERIES,
     RECONCILE,
     TAIL,
-    TRANSACTIONS,
     collectors_of,
 )
 
@@ -71,9 +70,7 @@ def stale_after_ms() -> int:
     return int(max(STALE_AFTER_S, settings.FENCELINE.limits.collector_behind_s) * 1000)
 
 
-def noun_freshness(
-    cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str = TRANSACTIONS
-) -> Freshness:
+def noun_freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str) -> Freshness:
     names = [cluster] if cluster else [row.name for row in clusters]
     rows = visibility.list_collectors(cluster)
     seen = visibility.noun_visibility(cluster, noun, now_ms, collectors=rows)

@@ -30,7 +30,7 @@ _MOST_WORDS = 60
 
 
 def flow_picture(
-    cluster: str, flow: Flow, name: str = "flow", url_of: Callable[[str, FlowNode], str] | None = None
+    cluster: str, flow: Flow, name: str, url_of: Callable[[str, FlowNode], str] | None = None
 ) -> Mapping[str, Any]:
     """Return the picture of one cluster's flow; `name` begins the ids of its elements.
 
