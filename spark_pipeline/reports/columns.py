@@ -62,8 +62,8 @@ _SPARK = {
 #: The same for Spark.
 DDL = ", ".join(f"`{column.name}` {_SPARK[column.type]}" for column in SCHEMA)
 
-#: An entry of `fenceline.kafka.fold.transition_ring`, field by field (tests/unit/test_reports.py compares the
-#: two).
+#: An entry of `fenceline.kafka.fold.transition_ring`, field by field (tests/spark/test_history_task.py
+#: compares the two).
 ENTRY = np.dtype(
     [
         ("kind", "u1"), ("confidence", "u1"), ("reason", "u1"), ("at_ms", ">i8"), ("producer_id", ">i8"),

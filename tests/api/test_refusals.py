@@ -169,7 +169,7 @@ def test_a_range_that_cannot_be_is_refused_by_its_end(admin: Client, asked: dict
 def test_a_range_without_a_length_is_refused_in_words(
     admin: Client, prod: Cluster, asked: dict[str, str]
 ) -> None:
-    """tests/unit/test_time_range.py has all that is wrong with one."""
+    """tests/unit/test_times_and_figures.py has all that is wrong with one."""
     factories.partition(prod, "1", 1)
     factories.group(prod, "1")
     ranged = [of for of in EVERY if "last" in of.query and not of.path.endswith("proof")]

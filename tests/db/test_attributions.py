@@ -34,7 +34,7 @@ pytestmark = pytest.mark.sql
 NAME, PRODUCER, EPOCH, TIMEOUT_MS = "payments-7", 4_000, 3, 777_000
 PARTITIONS = (TopicPartitions("orders", (0,)),)
 #: Gap between the abort's completion and the initialisation, transaction version, timeout: each way to read a
-#: fence without its action. tests/unit/test_attributions.py has them all.
+#: fence without its action. tests/unit/test_transition_causes.py has them all.
 FENCES = [
     (100, 0, TIMEOUT_MS),
     (100, 0, 30_000),

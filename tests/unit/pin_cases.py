@@ -1,9 +1,42 @@
-"""Open transactions by numbered cases: what coordinators answer about each, and its verdict."""
+"""Open transactions of a producer by numbered cases: what coordinators answer about each, and its verdict."""
 
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartitions, TransactionState
-from fenceline.kafka.partitions import PartitionVerdict, Pin, ProducerOwners, VerdictReason, grace_ms
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition, TopicPartitions, TransactionState
+from fenceline.kafka.partitions import (
+    PartitionPlace,
+    PartitionVerdict,
+    Pin,
+    ProducerOwners,
+    ProducerState,
+    VerdictReason,
+    grace_ms,
+)
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from tests.unit.pins import HANGING, LATE, NOW_MS, OPEN, UNKNOWN, lso_blocker
+
+NOW_MS = 1_795_000_000_000
+WHERE = TopicPartition("orders", 3)
+PRODUCER = ProducerState(7, 4, 11, NOW_MS - 5_000, 2, start_offset=100)
+PLACE = PartitionPlace("topic-1", 1, 5, (1, 2))
+
+
+def lso_blocker(
+    verdict: PartitionVerdict = PartitionVerdict.OPEN,
+    ground: VerdictReason = VerdictReason.OWNED,
+    *,
+    first_seen_ms: int = NOW_MS - 1_000,
+    prepared_ms: int | None = None,
+) -> Pin:
+    return Pin(
+        *WHERE, 7, 4, 100, 11, NOW_MS - 5_000, 2, first_seen_ms, "gateway", verdict, ground, prepared_ms
+    )
+
+
+HANGING, LATE, OPEN, UNKNOWN = (
+    PartitionVerdict.HANGING,
+    PartitionVerdict.LATE,
+    PartitionVerdict.OPEN,
+    PartitionVerdict.UNKNOWN,
+)
+
 
 GRACE = grace_ms()
 TIMEOUT_MS = 60_000

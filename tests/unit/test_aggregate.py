@@ -1,22 +1,39 @@
 """Proves that a fold does not depend on where the stream is cut, and that what it keeps adds up.
 
-Any sequence of records, cut anywhere into saves, leaves the same states, the same last transitions, the same
-notable ones and the same counters as one fold of all of it.
+Any sequence of records, cut anywhere into saves, leaves the same states, the same last transitions, the
+same notable ones and the same counters as one fold of all of it.
+
+The fold of a whole table gives what the fold of single records gives, row by row: random histories in three
+partitions, with bytes flipped, values cut, keys spoiled, tombstones, unknown and Kafka 4.3's tags, holes,
+ids in two partitions; packed in batches of one or many, compressed or not; cut into several polls anywhere.
+`pytest -m matrix` compares ten million records.
 """
 
+import gc
+import os
 import random
+import weakref
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from unittest.mock import patch
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collectors.kafka.compression import decompress
+from fenceline.decode.log_parts import LogPart, read_parts, whole_batches
+from fenceline.decode.record_table import RecordTable
 from fenceline.facts import EVERYDAY, RawRecord, TransactionRecord, TransactionState, TransitionKind
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.aggregate import IdFold, fold_records
+from fenceline.kafka.fold.columnar import fold_table
 from fenceline.kafka.fold.folded import Folded, NotableTransition, Prior
-from fenceline.series.histograms import merge_histograms
+from fenceline.kafka.fold.tally_columns import bucket_column
+from fenceline.series.histograms import bucket_of, merge_histograms
+from tests.raw_batches import CODECS, raw_batch
 from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import RandomHistory
 
@@ -149,3 +166,179 @@ def test_a_row_that_came_from_the_coordinators_list_makes_the_next_record_a_base
     assert folded.states == {TransactionState.ONGOING: -1, TransactionState.COMPLETE_ABORT: 1}
     (only,) = transition_ring.unpack_ring(folded.newest[encode_key("a-1")].packed, 0)
     assert only.kind is TransitionKind.BASELINE
+
+
+PARTITIONS = (0, 4, 49)
+#: Examples in the gate, where each is 400 records on average.
+FEW = 30
+MILLIONS = float(os.environ.get("FENCELINE_MILLIONS", "10"))
+Priors = dict[int, dict[bytes, Prior]]
+
+
+def spoiled(dice: random.Random, key: bytes, raw: RawRecord) -> tuple[bytes, RawRecord]:
+    """Return a record as it was, or with one thing wrong with it."""
+    value, chance = raw.value or b"", dice.random()
+    if chance < 0.005:
+        return key, raw._replace(value=value[: dice.randrange(len(value) + 1)], at_ms=None)
+    if chance < 0.01 and value:
+        at = dice.randrange(len(value))
+        return key, raw._replace(
+            value=value[:at] + bytes([value[at] ^ 1 << dice.randrange(8)]) + value[at + 1 :]
+        )
+    if chance < 0.012:
+        return dice.choice((b"", b"\0\7xx", key + b"x", key[:-1])), raw
+    return key, raw
+
+
+def tagged(dice: random.Random, raw: RawRecord) -> RawRecord:
+    """Return a record of a client of version 0 with tags that later brokers write; 9 is known to nobody."""
+    if raw.value is None or raw.value[:2] != b"\0\1" or raw.value[-1:] != b"\0":
+        return raw
+    number, epoch = raw.value[2:10], raw.value[10:12]
+    tags = [b"\0\x08" + number, b"\1\x08" + number, b"\2\2\0\2", b"\4\2" + epoch, b"\x09\1x"]
+    chosen = dice.choice(((0,), (0, 2), (0, 2, 3), (2,), (1, 2), (0, 1, 3), (4,)))
+    return raw._replace(value=raw.value[:-1] + bytes([len(chosen)]) + b"".join(tags[tag] for tag in chosen))
+
+
+def random_streams(dice: random.Random) -> dict[int, Stream]:
+    streams = {}
+    shared, tags = dice.random() < 0.3, dice.random() < 0.5
+    for number in PARTITIONS:
+        stream = stream_of(dice.randrange(10**9), dice.choice((1, 3, 6)), dice.choice((20, 120, 300)))
+        if not shared:
+            stream = [(_renamed(key, number), raw) for key, raw in stream]
+        if tags:
+            stream = [(key, tagged(dice, raw)) for key, raw in stream]
+        streams[number] = [spoiled(dice, key, raw) for key, raw in stream]
+    return streams
+
+
+def _renamed(key: bytes, number: int) -> bytes:
+    name = key[4:] + f"-{number}".encode()
+    return key[:2] + len(name).to_bytes(2, "big") + name
+
+
+def with_holes(dice: random.Random, streams: dict[int, Stream]) -> dict[int, tuple[int, ...]]:
+    """Take some records out of some streams; return the offsets behind them."""
+    holes = {}
+    for number, stream in streams.items():
+        if stream and dice.random() < 0.4:
+            holes[number] = tuple(
+                sorted({dice.randrange(len(stream)) + 1 for _ in range(dice.choice((1, 2, 9)))})
+            )
+            streams[number] = [each for each in stream if each[1].offset + 1 not in holes[number]]
+    return holes
+
+
+def table_of(dice: random.Random, streams: Mapping[int, Stream]) -> RecordTable:
+    """Return records as a tail reads them, in batches of any kind."""
+    parts = []
+    for number, stream in streams.items():
+        batches, at, size = [], 0, dice.choice((1, 1, 30))
+        while at < len(stream):
+            batches.append(raw_batch(stream[at : at + size], codec=dice.choice((0, 0, 0, *CODECS))))
+            at += size
+        data = b"".join(batches)
+        parts.append(LogPart(number, 0, data, whole_batches(data)))
+    columns, _, bad = read_parts(parts, decompress)
+    return RecordTable.sort(columns, bad)
+
+
+def fold_singly(
+    streams: Mapping[int, Stream], priors: Priors, holes: Mapping[int, tuple[int, ...]]
+) -> Folded:
+    folded = Folded()
+    for number, stream in streams.items():
+        records: dict[bytes, list[RawRecord]] = {}
+        for key, raw in stream:
+            records.setdefault(key, []).append(raw)
+        known = dict(priors[number])
+        for key in records.keys() & folded.newest.keys():
+            record = folded.newest[key].record
+            known[key] = Prior(record and record.state)
+        fold_records(folded, number, records, known, holes.get(number, ()))
+    return folded
+
+
+def parts_of(streams: Mapping[int, Stream], polls: int) -> Iterable[dict[int, Stream]]:
+    for poll in range(polls):
+        yield {
+            number: stream[len(stream) * poll // polls : len(stream) * (poll + 1) // polls]
+            for number, stream in streams.items()
+        }
+
+
+def without_starts(stream: Stream) -> Stream:
+    """Return records of the first days of 1970 that name no start, as no broker writes them."""
+    return [(key, raw._replace(value=raw.value and _without_start(raw.value))) for key, raw in stream]
+
+
+def _without_start(value: bytes) -> bytes:
+    end = len(value) - {b"\0\0": 0}.get(value[:2], 1 if value[-1:] == b"\0" else 5)
+    updated_ms = int.from_bytes(value[end - 16 : end - 8], "big") % 2**31
+    return value[: end - 16] + updated_ms.to_bytes(8, "big") + b"\xff" * 8 + value[end:]
+
+
+def compare(seed: int, change: Callable[[Stream], Stream] = list) -> int:
+    """Fold random streams both ways; return how many records they had."""
+    dice = random.Random(seed)
+    streams = {number: change(stream) for number, stream in random_streams(dice).items()}
+    holes = with_holes(dice, streams)
+    priors: Priors = {number: {} for number in PARTITIONS}
+    for part in parts_of(streams, dice.choice((1, 1, 2, 5, 20))):
+        singly, together = fold_singly(part, priors, holes), Folded()
+        fold_table(together, table_of(dice, part), priors, holes)
+        assert together.newest == singly.newest, seed
+        assert _counts(together) == _counts(singly), seed
+        assert together == replace(singly, states=together.states), seed
+        for key, newest in singly.newest.items():
+            state = newest.record.state if newest.record else None
+            priors[newest.partition][key] = Prior(state, newest.record, newest.offset, newest.packed)
+    return sum(map(len, streams.values()))
+
+
+def _counts(folded: Folded) -> dict[object, int]:
+    return {state: n for state, n in folded.states.items() if n}
+
+
+@settings(max_examples=FEW)
+@given(st.integers(0, 10**9))
+def test_a_table_is_folded_as_its_single_records_are(seed: int) -> None:
+    compare(seed)
+
+
+@settings(max_examples=FEW)
+@given(st.integers(0, 10**9))
+def test_so_is_one_whose_records_name_no_start(seed: int) -> None:
+    compare(seed, without_starts)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("half", [0, 1])
+def test_so_are_ten_million_records(half: int) -> None:
+    records, seed = 0, half
+    while records < MILLIONS * 500_000:
+        records += compare(seed)
+        seed += 2
+    print(f"{records:,} records of {seed // 2} streams: equal")
+
+
+@given(st.lists(st.integers(-5, 2**33)))
+def test_buckets_in_columns_are_those_of_single_durations(spans: list[int]) -> None:
+    import numpy as np
+
+    assert bucket_column(np.array(spans, np.int64)).tolist() == [bucket_of(ms) for ms in spans]
+
+
+def test_a_folded_table_is_freed_without_a_search_for_cycles() -> None:
+    dice = random.Random(8)
+    table = table_of(dice, random_streams(dice))
+    assert sum(len(raws) for some in table.values() for raws in some.values()) == table.count > 0
+    freed = weakref.ref(table)
+    gc.disable()
+    try:
+        fold_table(Folded(), table, {}, {})
+        del table
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -1,5 +1,10 @@
-"""Proves what is read of the REST APIs of engines, from answers of real ones (tests/data/capture_engines.py),
-and that no other answer does any harm."""
+"""Proves what is read of Flink, Connect and Kafka Streams.
+
+Of REST APIs from answers of real ones (tests/data/capture_engines.py): no other answer does any harm. By
+numbered cases which topics of Debezium's connectors are told apart, by their settings or by their heartbeat
+alone; ids of their tasks are read as Connect's. Which state stores of Streams follow from a description,
+and from names of topics.
+"""
 
 import json
 from pathlib import Path
@@ -9,8 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.engines.connect import ConnectorTask, connector_statuses
+from fenceline.engines.connect import (
+    ConnectorTask,
+    DebeziumTopic,
+    DebeziumTopics,
+    connector_statuses,
+    debezium_topic,
+    debezium_topics,
+    topics_of_heartbeat,
+)
 from fenceline.engines.flink.job_status import FlinkOperator, flink_run, job_ids
+from fenceline.engines.streams import (
+    StreamsStore,
+    StreamsTasks,
+    Subtopology,
+    described_stores,
+    named_stores,
+)
+from fenceline.kafka.producer_identity import Engine, identify_producer
 
 ANSWERS = Path(__file__).parents[1] / "data" / "engines"
 UNEXPECTED = (ValueError, KeyError, TypeError, AttributeError)
@@ -83,3 +104,91 @@ def test_any_other_answer_is_an_error_that_is_expected(answer: Any) -> None:
         except UNEXPECTED:
             continue
         assert answer in ({}, {"jobs": []})
+
+
+POSTGRES = {"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "topic.prefix": "shop"}
+MYSQL = {
+    "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+    "topic.prefix": "shop",
+    "schema.history.internal.kafka.topic": "schema-changes.shop",
+    "signal.enabled.channels": "source, kafka",
+}
+OLD = {
+    "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+    "database.server.name": "shop",
+    "database.history.kafka.topic": "dbhistory.shop",
+    "heartbeat.topics.prefix": "__hb",
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "config", "topic", "use", "why"),
+    [
+        (1, POSTGRES, "shop.public.orders", DebeziumTopic.ROWS, "a table"),
+        (2, POSTGRES, "__debezium-heartbeat.shop", DebeziumTopic.HEARTBEAT, "by default"),
+        (3, POSTGRES, "shop.transaction", DebeziumTopic.TRANSACTIONS, "by default"),
+        (4, POSTGRES, "shop-signal", None, "the channel is not enabled"),
+        (5, POSTGRES, "shopping.public.orders", None, "another prefix"),
+        (6, POSTGRES, "__debezium-heartbeat.other", None, "another connector's"),
+        (7, MYSQL, "shop", DebeziumTopic.SCHEMA_CHANGES, "the prefix itself"),
+        (8, MYSQL, "schema-changes.shop", DebeziumTopic.SCHEMA_HISTORY, "as it is configured"),
+        (9, MYSQL, "shop-signal", DebeziumTopic.SIGNALS, "the default of the channel"),
+        (10, MYSQL | {"signal.kafka.topic": "dbz"}, "dbz", DebeziumTopic.SIGNALS, "as it is configured"),
+        (11, MYSQL | {"topic.heartbeat.prefix": "hb"}, "hb.shop", DebeziumTopic.HEARTBEAT, "configured"),
+        (12, MYSQL | {"topic.delimiter": "_"}, "shop_transaction", DebeziumTopic.TRANSACTIONS, "delimiter"),
+        (14, OLD, "dbhistory.shop", DebeziumTopic.SCHEMA_HISTORY, "until 1.9"),
+        (13, MYSQL | {"topic.delimiter": "_"}, "shop_public_orders", DebeziumTopic.ROWS, "delimiter"),
+        (15, OLD, "__hb.shop", DebeziumTopic.HEARTBEAT, "until 1.9"),
+    ],
+)
+def test_a_topic_is_told_apart(
+    number: int, config: dict[str, str], topic: str, use: DebeziumTopic | None, why: str
+) -> None:
+    topics = debezium_topics(config)
+    assert topics is not None
+    assert debezium_topic(topics, topic) is use, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector"},
+     {"connector.class": "io.debezium.connector.mysql.MySqlConnector"}, {"topic.prefix": "shop"}],
+)  # fmt: skip
+def test_any_other_connector_is_none_of_its(config: dict[str, str]) -> None:
+    assert debezium_topics(config) is None
+
+
+def test_a_heartbeat_shows_the_prefix() -> None:
+    topics = topics_of_heartbeat(["shop.public.orders", "__debezium-heartbeat.shop"])
+    assert topics == DebeziumTopics("shop", "__debezium-heartbeat.shop", "shop.transaction")
+    assert topics_of_heartbeat(["shop.public.orders", "debezium-heartbeat"]) is None
+
+
+@pytest.mark.parametrize("connector", ["shop", "debezium-mysql-1", "inventory-connector", "pg-outbox-2"])
+def test_a_task_is_connects_once_its_leader_is_known(connector: str) -> None:
+    task = f"connect-cdc-{connector}-0"
+    found = identify_producer(task, (), {"connect-cluster-connect-cdc"})
+    assert found is not None
+    assert found.engine is Engine.KAFKA_CONNECT
+    assert dict(found.parts) == {"connector": connector, "task": "0"}
+    assert identify_producer(task, (), ()) is None
+
+
+def test_each_changelog_is_a_store_with_the_tasks_of_its_subtopology() -> None:
+    topology = [
+        Subtopology("0", ("orders",), ()),
+        Subtopology("1", ("shop-by-user-repartition",), ("shop-totals-changelog", "shop-counts-changelog")),
+    ]
+    tasks = StreamsTasks({"0": 3, "1": 4}, {"1": 2}, {})
+    assert described_stores(topology, tasks) == [
+        StreamsStore("shop-counts-changelog", ("shop-by-user-repartition",), 4, 2, 0),
+        StreamsStore("shop-totals-changelog", ("shop-by-user-repartition",), 4, 2, 0),
+    ]
+
+
+def test_names_alone_tell_no_tasks() -> None:
+    topics = ["shop-counts-changelog", "shop-by-user-repartition", "shopping-x-changelog", "shop-", "other"]
+    (store,) = named_stores("shop", topics)
+    assert store == StreamsStore("shop-counts-changelog")
+    assert store.name_in("shop") == "counts"
+    assert named_stores("", ["-x-changelog"]) == [StreamsStore("-x-changelog")]

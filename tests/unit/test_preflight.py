@@ -1,11 +1,13 @@
-"""Proves that the pre-flight finds each planted mistake once and no other, and nothing in sound setups."""
+"""Proves that the pre-flight finds each planted mistake once and no other, and nothing in sound setups;
+what is held against the timeout of an id, and when Kafka forgets it."""
 
 from dataclasses import replace
 
 import pytest
 
-from fenceline.facts import Isolation, Severity
+from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Severity
 from fenceline.preflight.checks import find_risks
+from fenceline.preflight.limits import forgotten_ms, id_limits
 from fenceline.preflight.setup import (
     BrokerSetup,
     ClusterSetup,
@@ -99,7 +101,6 @@ MISTAKES = [
     (query(checkpoint="file:///tmp/enrich"), "local_checkpoint", C, "query:q1"),
     (query(checkpoint="/var/tmp/enrich"), "local_checkpoint", C, "query:q1"),
 ]  # fmt: skip
-
 #: Setups in which nothing is wrong, or nothing is known to be.
 FINE = [
     SOUND,
@@ -140,3 +141,36 @@ def test_the_worst_comes_first() -> None:
     late = IDS._replace(protocol=1, longest_open_ms=MINUTE)
     mixed = replace(SOUND, ids=[late], topics=[TOPIC._replace(min_in_sync=1)])
     assert [risk.severity for risk in find_risks(mixed)] == [C, W, INFO]
+
+
+KNOWN_BROKERS = BrokerSetup(15 * MINUTE, 7 * 24 * 60 * MINUTE)
+
+
+def test_what_needs_the_timeout_is_told_as_its_share() -> None:
+    query = QuerySetup("orders_enrich", longest_batch_ms=48_000)
+    job = JobSetup("flink", longest_interval_ms=10_000)
+    told = id_limits(MINUTE, KNOWN_BROKERS, [500, 3_000], query, job)
+    assert [(each.value_ms, each.share, each.is_near) for each in told] == [
+        (MINUTE, None, False),
+        (15 * MINUTE, None, False),
+        (3_000, 5.0, False),
+        (48_000, 80.0, True),
+        (20_000, pytest.approx(100 / 3), False),
+    ]
+
+
+def test_limits_that_are_not_known_are_left_out() -> None:
+    assert [
+        each.value_ms for each in id_limits(MINUTE, BrokerSetup(), [], QuerySetup("q"), JobSetup("j"))
+    ] == [MINUTE]
+
+
+@pytest.mark.parametrize("timeout_ms", [NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, 0, -5])
+def test_an_id_without_a_timeout_has_no_limits(timeout_ms: int) -> None:
+    assert id_limits(timeout_ms, KNOWN_BROKERS, [MINUTE]) == ()
+
+
+def test_an_idle_id_is_forgotten_after_its_last_change() -> None:
+    assert forgotten_ms(5_000, KNOWN_BROKERS, is_open=False) == 5_000 + 7 * 24 * 60 * MINUTE
+    assert forgotten_ms(5_000, KNOWN_BROKERS, is_open=True) is None
+    assert forgotten_ms(5_000, BrokerSetup(), is_open=False) is None

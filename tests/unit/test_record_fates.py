@@ -1,11 +1,24 @@
-"""Proves what is said of an offset: its fate where answers are partial, its readers, its sequence."""
+"""Proves what is said of records: the fate of an offset where answers are partial, its readers, its
+sequence; who wrote some batches, and whether their sequences follow one another; and by cases what a commit
+has lost to abort markers before it, and whose a marker is."""
 
 import pytest
 
-from fenceline.decode.record_batches import RecordBatch
+from fenceline.decode.record_batches import BatchWriters, RecordBatch, SequenceStep, count_writers
+from fenceline.facts import TopicPartition, Transition, TransitionKind
+from fenceline.kafka.partitions import ProducerState
 from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of, is_visible
-from fenceline.text.record_fates import explain_fate, explain_readers, explain_sequence
+from fenceline.losses.aborted_commits import CommittedTransaction, end_of, lost_before_commit
+from fenceline.text.record_fates import (
+    explain_break,
+    explain_fate,
+    explain_progress,
+    explain_readers,
+    explain_sequence,
+    explain_sequences,
+)
 from fenceline.text.sentences import plain_text
+from tests.unit.factories import transition_of
 
 
 def data(first: int, last: int, sequence: int = 0, *, producer: int = 7, epoch: int = 0) -> RecordBatch:
@@ -83,3 +96,185 @@ def test_a_batch_before_of_a_newer_epoch_shows_a_stale_one() -> None:
     stale = look(5, data(5, 6, 0), before=[data(3, 4, 0, epoch=2)])
     assert stale.newer_epoch == data(3, 4, 0, epoch=2)
     assert look(5, data(5, 6, 0), before=[data(3, 4, 0)]).newer_epoch is None
+
+
+def batch(
+    first: int, records: int, producer_id: int = -1, *, is_open: bool = False, marker: str = ""
+) -> RecordBatch:
+    return RecordBatch(first, first + records - 1, producer_id, 0, is_open, marker, records)
+
+
+def test_records_are_counted_by_their_kind_of_producer() -> None:
+    seen = count_writers(
+        [
+            batch(10, 3, 7, is_open=True),
+            batch(13, 1, 7, is_open=True, marker="commit"),
+            batch(14, 2, 8),
+            batch(16, 5, 9),
+            batch(21, 4),
+            batch(25, 1, 8),
+        ]
+    )
+    assert seen == BatchWriters(10, 26, 3, 8, 4, ((9, 5), (8, 3)))
+    assert count_writers([]) == BatchWriters(0, 0)
+
+
+NEXT, GAP, REPEAT = SequenceStep
+
+
+@pytest.mark.parametrize(
+    ("sequences", "steps"),
+    [
+        ([0, 1, 2], []),
+        ([2**31 - 2, 2**31 - 1, 0, 1], []),
+        ([0, 1, 1, 2], [(2, 1, 1, REPEAT)]),
+        ([5, 0], [(1, 5, 0, REPEAT)]),
+        ([0, 3, 4], [(1, 0, 3, GAP)]),
+        ([2**31 - 1, 2], [(1, 2**31 - 1, 2, GAP)]),
+        ([1, 2**31 - 1], [(1, 1, 2**31 - 1, REPEAT)]),
+    ],
+)
+def test_a_batch_that_does_not_follow_is_named(
+    sequences: list[int], steps: list[tuple[int, int, int, SequenceStep]]
+) -> None:
+    seen = count_writers([numbered(at, sequence) for at, sequence in enumerate(sequences)])
+    assert (seen.following, seen.broken) == (len(sequences) - 1, len(steps))
+    assert [(each.offset, each.last, each.found, each.step) for each in seen.breaks] == steps
+    assert bool(explain_sequences(seen))
+    assert all(f"Offset {offset}:" in explain_break(seen.breaks[n]) for n, (offset, *_) in enumerate(steps))
+
+
+def test_producers_epochs_markers_and_plain_records_are_told_apart() -> None:
+    batches = [
+        numbered(0, 7),
+        numbered(1, 0, producer_id=2),
+        numbered(2, 0, epoch=1),
+        numbered(3, 8),
+        batch(4, 1, 1, is_open=True, marker="commit"),
+        batch(5, 1),
+        numbered(6, 9),
+    ]
+    seen = count_writers(batches)
+    assert (seen.following, seen.broken) == (2, 0)
+    assert explain_sequences(count_writers(batches[:3])) == ""
+
+
+def test_of_many_breaks_the_first_are_named_and_all_counted() -> None:
+    seen = count_writers([numbered(at, 0) for at in range(100)])
+    assert (seen.broken, len(seen.breaks)) == (99, 20)
+
+
+def numbered(at: int, sequence: int, *, producer_id: int = 1, epoch: int = 0) -> RecordBatch:
+    return RecordBatch(at, at, producer_id, epoch, False, "", 1, base_sequence=sequence)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "shown"),
+    [
+        (None, (0, 4), "not known then"),
+        ((0, 4), (0, 4), "nothing new"),
+        ((0, 4), (0, 1_304), "+1,300"),
+        ((0, -1), (0, 2), "+3"),
+        ((0, 2**31 - 1), (0, 4), "+5"),
+        ((0, 4), (1, -1), "epoch 0 → 1"),
+        ((0, 9), (0, 4), "went back from 9: its state was lost"),
+    ],
+)
+def test_progress_between_two_answers_is_shown(
+    before: tuple[int, int] | None, now: tuple[int, int], shown: str
+) -> None:
+    states = [ProducerState(1, *each, 0, None, None) if each else None for each in (before, now)]
+    assert states[1]
+    assert explain_progress(states[0], states[1]) == shown
+
+
+P0 = TopicPartition("payments", 0)
+OURS, OTHERS, EPOCH = 7, 8, 4
+BEGUN_MS, COMMITTED_MS = 1_000_000, 1_060_000
+WITH_OWN_EPOCH = CommittedTransaction(OURS, EPOCH, BEGUN_MS, COMMITTED_MS, own_epoch=True)
+
+
+def log(text: str) -> list[RecordBatch]:
+    """Read batches from text: `x2@0` two records at offset 0, `abort@5+20` a marker 20 s after the beginning.
+
+    A leading `o` is another producer's, `e` an earlier epoch's.
+    """
+    return [_batch(word) for word in text.split()]
+
+
+def _batch(word: str) -> RecordBatch:
+    what, _, at = word.partition("@")
+    offset, _, seconds = at.partition("+")
+    producer = OTHERS if what.startswith("o") else OURS
+    epoch = EPOCH - 1 if what.startswith("e") else EPOCH
+    marker = next((each for each in ("abort", "commit") if what.endswith(each)), "")
+    records = 1 if marker else int(what[-1])
+    first = int(offset)
+    at_ms = BEGUN_MS + int(float(seconds or 0) * 1_000)
+    return RecordBatch(first, first + records - 1, producer, epoch, True, marker, records, at_ms)
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "expected", "why"),
+    [
+        (1, "x3@0 abort@3+20 x2@4 commit@6+60", (0, 2, 3), "what came before the marker is lost"),
+        (2, "x3@0 abort@3+20 commit@4+60", (0, 2, 3), "nothing came behind it"),
+        (3, "x3@0 commit@3+60", (None, None, 0), "no marker"),
+        (4, "abort@0+20 x3@1 commit@4+60", (None, None, 0), "a marker before any record"),
+        (5, "x3@0 abort@3+20 abort@4+21 commit@5+60", (0, 2, 3), "the second marker takes no more"),
+        (6, "x3@0 abort@3+20 x2@4 abort@6+30 x1@7 commit@8+60", (0, 5, 5), "each marker takes its part"),
+        (7, "x3@0 oabort@3+20 commit@4+60", (None, None, 0), "the marker is another producer's"),
+        (8, "x2@0 o5@2 x1@7 abort@8+20 ocommit@9+30 commit@10+60", (0, 7, 3), "others write between"),
+        (9, "e3@0 abort@3+-1 x2@4 commit@6+60", (None, None, 0), "the abort before is of an earlier epoch"),
+        (10, "e3@0 commit@3+-1 x2@4 abort@6+9 commit@7+60", (4, 5, 2), "the commit before is of another"),
+        (11, "x3@0 abort@3+20 x2@4", None, "its commit marker is not read yet"),
+        (12, "x3@0 commit@3+60 x2@4 abort@6+70", (None, None, 0), "what follows is the next transaction's"),
+    ],
+)
+def test_lost_before_commit(
+    number: int, text: str, expected: tuple[int | None, int | None, int] | None, why: str
+) -> None:
+    found = lost_before_commit(P0, log(text), WITH_OWN_EPOCH)
+    told = None if found is None else (found.first, found.last, found.records)
+    assert told == expected, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "first_offset", "expected", "why"),
+    [
+        (1, "x3@0 abort@3+-1 x2@4 commit@6+60", None, 0, "it is the abort of the one before"),
+        (2, "x3@0 abort@3+1 x2@4 commit@6+60", None, 3, "it was written after the beginning"),
+        (3, "x3@0 abort@3+-1 x2@4 abort@6+20 commit@7+60", None, 2, "the second marker is foreign"),
+        (4, "x3@0 abort@3+7 x2@4 commit@6+68", None, 0, "the leader's clock is ahead by 8 s: before it"),
+        (5, "x3@0 abort@3+9 x2@4 commit@6+68", None, 3, "the same: after it"),
+        (6, "x3@0 abort@3+-7 x2@4 commit@6+52", None, 3, "the leader's clock is behind by 8 s: after it"),
+        (7, "x3@0 abort@3+-9 x2@4 commit@6+52", None, 0, "the same: before it"),
+        (8, "x3@0 abort@3+0 x2@4 commit@6+62", 0, 3, "its records were seen open before the marker"),
+        (9, "x3@0 abort@3+0 x2@4 commit@6+62", 4, 0, "its records were seen open behind the marker only"),
+        (10, "x3@0 commit@3+-1 x2@4 commit@6+60", None, 0, "the first commit is of the one before"),
+    ],
+)
+def test_a_marker_may_be_of_an_earlier_transaction_of_the_same_epoch(
+    number: int, text: str, first_offset: int | None, expected: int, why: str
+) -> None:
+    found = lost_before_commit(P0, log(text), WITH_OWN_EPOCH._replace(own_epoch=False), first_offset)
+    assert found is not None
+    assert found.records == expected, f"case {number}: {why}"
+
+
+def transition(kind: TransitionKind, at_s: float, open_s: float | None = None) -> Transition:
+    at_ms, open_ms = BEGUN_MS + int(at_s * 1_000), None if open_s is None else int(open_s * 1_000)
+    return transition_of(
+        kind, at_ms=at_ms, producer_id=OURS, producer_epoch=EPOCH, open_ms=open_ms, completed_ms=at_ms + 5
+    )
+
+
+COMMIT = transition(TransitionKind.COMMIT, 60, 60)
+
+
+def test_the_end_is_that_of_the_very_transaction() -> None:
+    later, begin = transition(TransitionKind.COMMIT, 90, 10), transition(TransitionKind.BEGIN, 0)
+    assert end_of([later, COMMIT, begin], BEGUN_MS) == COMMIT
+    assert end_of([later, begin], BEGUN_MS) is None
+    aborted = transition(TransitionKind.TIMEOUT, 30, 30)
+    assert end_of([aborted, begin], BEGUN_MS) == aborted

@@ -1,8 +1,9 @@
-"""Proves that verdicts follow from the records: on random histories whose events are known, and case by case.
+"""Proves that verdicts follow from the records: on random histories whose events are known, and case by
+case; what counts as a series of them, and as timeouts in a row.
 
-A history (tests/unit/random_histories.py) has the records that Kafka's own rules would write. Every event of
-it must be found at the record that shows it, unless the verdict there, or the one before it, is *ambiguous*;
-and nothing else may be found.
+A history (tests/unit/random_histories.py) has the records that Kafka's own rules would write. Every event
+of it must be found at the record that shows it, unless the verdict there, or the one before it, is
+*ambiguous*; and nothing else may be found.
 """
 
 import random
@@ -22,6 +23,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
+from fenceline.history.timeline import in_a_row, latest_streak
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 from fenceline.text.explanations import explain_transition
 from tests.unit.random_histories import START_MS, RandomHistory
@@ -307,3 +309,33 @@ def test_every_reason_has_a_text_with_real_durations() -> None:
         for told in derived_transitions(random_history(seed, 60).written)
     }
     assert all("None" not in words and "{" not in words and "unknown time" not in words for words in said)
+
+
+def test_a_series_ends_where_it_paused() -> None:
+    assert latest_streak([0, 100, 500, 590, 600], within_ms=100) == [500, 590, 600]
+    assert latest_streak([0, 100, 200], within_ms=100) == [0, 100, 200]
+    assert latest_streak([7], within_ms=100) == [7]
+    assert latest_streak([], within_ms=100) == []
+
+
+def transitions_of(*kinds: TransitionKind) -> list[Transition]:
+    return [
+        Transition(kind, Confidence.CERTAIN, TransitionReason.BROKER_LATE, n, 1, 2, 2, 3, 4, None, None, 0, n)
+        for n, kind in enumerate(kinds)
+    ][::-1]
+
+
+def test_a_commit_ends_the_series_and_other_transitions_do_not() -> None:
+    steps = [
+        TransitionKind.TIMEOUT,
+        TransitionKind.COMMIT,
+        TransitionKind.TIMEOUT,
+        TransitionKind.REINIT,
+        TransitionKind.BEGIN,
+        TransitionKind.TIMEOUT,
+        TransitionKind.EMPTY_ABORT,
+    ]
+    assert [each.offset for each in in_a_row(transitions_of(*steps))] == [2, 5]
+    assert (
+        in_a_row(transitions_of(TransitionKind.TIMEOUT, TransitionKind.TIMEOUT, TransitionKind.COMMIT)) == []
+    )

@@ -1,16 +1,23 @@
 """Proves that one record of `__transaction_state` is decoded correctly, or counted by the reason why it is
 not.
 
-The vectors are those of the layout's description; real brokers' bytes are in test_captured_records.py, the
-codec of kafka-python in test_kafka_schema.py, hostile bytes in test_hostile_bytes.py.
+By vectors of the layout's description; by bytes that real 3.9.1 and 4.2.0 brokers wrote, against what
+Kafka's own tool printed (`tests/data/capture_transaction_state.py` made the files); and by kafka-python's
+codec, driven by Kafka's own schema, on every byte and field. Hostile bytes are in test_hostile_bytes.py.
 """
 
+import json
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from fenceline.decode.text import unescape_text
 from fenceline.decode.transaction_state import (
+    STATES,
     decode_key,
     decode_record,
     decode_value,
@@ -18,8 +25,10 @@ from fenceline.decode.transaction_state import (
     record_of,
 )
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
+from fenceline.kafka.coordinator import partition_for
 from tests.transaction_state_records import encode_key, encode_uvarint, encode_value
 from tests.unit.decode import samples
+from tests.unit.decode.kafka_schema import LaterValue, TransactionLogKey, TransactionLogValue
 
 KEY = bytes.fromhex("0000000574786e2d31")
 T = 1_700_000_000_000
@@ -178,3 +187,131 @@ def test_an_unreadable_key_is_counted_by_reason(key: bytes | None, reason: str, 
 )
 def test_an_unreadable_value_is_counted_by_reason(value: bytes, reason: str, detail: str) -> None:
     assert decode_value("txn-1", value) == Undecoded(reason, detail)
+
+
+FOLDER = Path(__file__).parents[2] / "data" / "transaction_state"
+#: `transaction.state.log.num.partitions` of the brokers that wrote the files.
+PARTITIONS = 10
+Row = dict[str, Any]
+
+
+def rows(version: str) -> list[Row]:
+    """The captured records of one version, ordered by partition and offset."""
+    return [json.loads(line) for line in (FOLDER / f"kafka-{version}.jsonl").read_text().splitlines()]
+
+
+def read(row: Row) -> TransactionRecord | Tombstone:
+    """The record that the decoder returns for a row."""
+    value = None if row["value"] is None else bytes.fromhex(row["value"])
+    found = decode_record(bytes.fromhex(row["key"]), value)
+    assert isinstance(found, TransactionRecord | Tombstone), found
+    return found
+
+
+def record_printed_by_kafka(row: Row) -> TransactionRecord | Tombstone:
+    """What Kafka's formatter printed of a row, as a record of the decoder."""
+    transactional_id = row["formatter"]["key"]["data"]["transactionalId"].replace("\\", "\\\\")
+    transactional_id = transactional_id.replace("\t", "\\x09")
+    if row["formatter"]["value"] is None:
+        return Tombstone(transactional_id)
+    data = row["formatter"]["value"]["data"]
+    topics = data["transactionPartitions"]
+    start = data["transactionStartTimestampMs"]
+    return TransactionRecord(
+        transactional_id,
+        STATES[data["transactionStatus"]],
+        data["producerId"],
+        data["producerEpoch"],
+        data["transactionTimeoutMs"],
+        None
+        if topics is None
+        else tuple(TopicPartitions(topic["topic"], tuple(topic["partitionIds"])) for topic in topics),
+        data["transactionLastUpdateTimestampMs"],
+        None if start == -1 else start,
+        # The formatter leaves tags out that have their default.
+        data.get("clientTransactionVersion", 0),
+        data.get("previousProducerId"),
+        data.get("nextProducerId"),
+        data.get("nextProducerEpoch"),
+        value_version=row["formatter"]["value"]["version"],
+    )
+
+
+@pytest.mark.parametrize(("version", "value_version"), [("3.9.1", 0), ("4.2.0", 1)])
+def test_it_reads_what_kafka_prints(version: str, value_version: int) -> None:
+    captured = rows(version)
+    assert len(captured) > 100
+    for row in captured:
+        assert read(row) == record_printed_by_kafka(row), row
+    found = {record.value_version for row in captured if isinstance(record := read(row), TransactionRecord)}
+    assert found == {value_version}
+
+
+@pytest.mark.parametrize("version", ["3.9.1", "4.2.0"])
+def test_ids_map_to_the_partitions_that_kafka_chose(version: str) -> None:
+    for row in rows(version):
+        raw = unescape_text(read(row).transactional_id)
+        assert partition_for(raw, PARTITIONS) == row["partition"], row
+
+
+#: Its codec reads and writes names as UTF-8 text, so only ids that are text can be compared.
+text_ids = samples.names
+
+
+def other_codec_value(record: TransactionRecord, schema: Any = TransactionLogValue) -> Any:
+    """The same facts in the other codec's class."""
+    return schema(
+        version=record.value_version,
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_status=STATES.index(record.state),
+        transaction_partitions=other_codec_topics(record, schema.PartitionsSchema),
+        transaction_last_update_timestamp_ms=record.updated_ms,
+        transaction_start_timestamp_ms=-1 if record.started_ms is None else record.started_ms,
+        **other_codec_tags(record),
+    )
+
+
+def other_codec_topics(record: TransactionRecord, make: Any) -> list[Any] | None:
+    """Topics as the other codec takes them."""
+    if record.partitions is None:
+        return None
+    version = record.value_version
+    return [
+        make(version=version, topic=unescape_text(topic).decode(), partition_ids=list(numbers))
+        for topic, numbers in record.partitions
+    ]
+
+
+def other_codec_tags(record: TransactionRecord) -> dict[str, int]:
+    """Tags that differ from their default; the other codec writes every tag that it is given."""
+    tags = {
+        "client_transaction_version": record.client_version or None,
+        "previous_producer_id": record.previous_producer_id,
+        "next_producer_id": record.next_producer_id,
+        "next_producer_epoch": record.next_producer_epoch,
+        "last_producer_epoch": record.last_producer_epoch,
+    }
+    return {name: number for name, number in tags.items() if number is not None}
+
+
+@given(samples.records(text_ids))
+def test_it_reads_what_the_other_codec_writes_and_writes_the_same_bytes(record: TransactionRecord) -> None:
+    key = TransactionLogKey(transactional_id=unescape_text(record.transactional_id).decode()).encode(
+        version=0
+    )
+    value = other_codec_value(record).encode(version=record.value_version)
+    assert decode_record(key, value) == record
+    assert (encode_key(record.transactional_id), encode_value(record)) == (key, value)
+
+
+@given(samples.records(text_ids, version=1), st.binary(min_size=1, max_size=300))
+def test_fields_of_a_later_schema_are_skipped(record: TransactionRecord, noise: bytes) -> None:
+    later = other_codec_value(record, LaterValue)
+    later.later = noise
+    for topic in later.transaction_partitions or ():
+        topic.later = noise
+    written = later.encode(version=1)
+    assert noise in written
+    assert decode_record(encode_key(record.transactional_id), written) == record

@@ -1,11 +1,17 @@
-"""Proves the mechanism that suppresses rules: what a gap hides, and what stays available."""
+"""Proves the mechanism that suppresses rules: what a gap hides, and what stays available; by numbered cases
+the rules about visibility: brokers that do not answer, parts that are hidden; and the severity of a
+finding, a function of the damage so far and of the time that is left."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fenceline import rules
-from fenceline.facts import VisibilityGap
+from fenceline.facts import Severity, VisibilityGap
+from fenceline.findings.severity import Impact, before_loss, lasting_severity, of_block, worst_severity
 from fenceline.findings.visibility import Sense, Visibility, expected_ms, stale_gap
 from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, evaluate_rules
@@ -20,6 +26,7 @@ from tests.unit.rules.factories import (
     TAIL,
     ago,
     collector,
+    findings_of,
     gap,
     snapshot,
     transaction,
@@ -192,3 +199,177 @@ def test_a_stale_source_suppresses_rules_like_a_gap(collector: CollectorStatus) 
         sight = snapshot(collectors=(*others, late)).visibility(now_ms=NOW_MS, limits=LIMITS)
         for sense in collector.senses:
             assert (sight.hidden[sense] == {"cluster"}) is is_hidden, (collector.name, late_ms)
+
+
+LOADING = "broker 2: it is still loading its part of __transaction_state; it will answer soon"
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "is_told", "why"),
+    [
+        (1, collector("reconcile", Sense.LISTS, seen_s_ago=9.9, unseen=(LOADING,)), False, "just started"),
+        (2, collector("reconcile", Sense.LISTS, seen_s_ago=10.1, unseen=(LOADING,)), True, "too long"),
+        (3, collector("reconcile", Sense.LISTS, seen_s_ago=900), False, "all answered"),
+        (4, collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=(LOADING,)), True, "still"),
+        (
+            5,
+            collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=("x",), error="e"),
+            False,
+            "blind itself",
+        ),
+    ],
+)
+def test_coordinator_loading(number: int, status: CollectorStatus, is_told: bool, why: str) -> None:
+    told = findings_of("coordinator_loading", collectors=(TAIL, status))
+    # A coordinator that loads for five minutes keeps its producers from all work.
+    how_bad = "critical" if status.blind_since_ms < ago(300) else "warning"
+    assert [each.severity.value for each in told] == ([how_bad] if is_told else []), f"{number}: {why}"
+
+
+def test_coordinator_loading_names_the_broker() -> None:
+    status = collector("reconcile", Sense.LISTS, seen_s_ago=60, unseen=(LOADING,))
+    (finding,) = findings_of("coordinator_loading", collectors=(TAIL, status))
+    assert finding.summary == "broker 2 does not answer for transactional ids"
+    assert (finding.since_ms, finding.evidence) == (ago(60), LOADING)
+    assert finding.affected == ("broker:2",)
+    assert not findings_of("coordinator_loading", collectors=(TAIL, status), gaps=(gap("reconcile"),))
+
+
+def test_a_broker_that_pollers_miss_is_the_same_finding() -> None:
+    """It is no longer listed, and asked for nothing, once the others have taken over."""
+    seen = collector("reconcile", Sense.LISTS, seen_s_ago=1)
+    polled = gap("partitions", "broker:2", since_s_ago=30)
+    (finding,) = findings_of("coordinator_loading", collectors=(TAIL, seen), gaps=(polled,))
+    assert finding.summary == "broker 2 does not answer"
+    assert (finding.since_ms, finding.affected) == (ago(30), ("broker:2",))
+    fresh = gap("partitions", "broker:2", since_s_ago=9)
+    assert not findings_of("coordinator_loading", collectors=(TAIL, seen), gaps=(fresh,))
+    listed = collector("reconcile", Sense.LISTS, seen_s_ago=60, unseen=(LOADING,))
+    (both,) = findings_of("coordinator_loading", collectors=(TAIL, listed), gaps=(polled,))
+    assert (both.since_ms, both.affected) == (ago(60), ("broker:2",))
+
+
+@pytest.mark.parametrize(
+    ("number", "scope", "since_s", "is_told", "why"),
+    [
+        (1, "partition:secret-0", 60, False, "the limit itself is within"),
+        (2, "partition:secret-0", 61, True, "hidden for long"),
+        (3, "cluster", 900, False, "System shows a collector that sees nothing"),
+    ],
+)
+def test_gap(number: int, scope: str, since_s: float, is_told: bool, why: str) -> None:
+    told = findings_of("collector_gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
+    assert [each.severity.value for each in told] == (["warning"] if is_told else []), f"{number}: {why}"
+
+
+def test_gaps_of_one_collector_are_one_finding() -> None:
+    gaps = [gap("partitions", f"partition:secret-{n}", since_s_ago=70 + n) for n in range(50)]
+    (first, second) = findings_of("collector_gap", gaps=(*gaps, gap("groups", "group:x", since_s_ago=90)))
+    assert (first.subject, first.since_ms) == ("collector:partitions", ago(119))
+    assert first.summary == (
+        "partitions cannot observe partition:secret-49, partition:secret-48, partition:secret-47 and 47 more"
+    )
+    assert second.subject == "collector:groups"
+
+
+NOW = 1_795_000_000_000
+
+INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+ORDER = (INFO, WARNING, CRITICAL)
+
+
+class Case(NamedTuple):
+    """A block that began so many seconds ago, and how bad it is."""
+
+    title: str
+    severity: Severity
+    since_s: float = 90
+    readers: int = 1
+    #: For how many seconds the first reader has been blocked.
+    blocked_s: float | None = 90
+    records: int = 50
+    #: In how many seconds after its beginning a coordinator ends it; None where nothing does.
+    ends_s: float | None = 600
+    is_usual: bool = False
+
+
+CASES = (
+    # 1-4: nobody is known to be blocked.
+    Case("nobody reads it", INFO, readers=0, blocked_s=None),
+    Case("nobody reads it, and nothing ends it", INFO, readers=0, blocked_s=None, ends_s=None),
+    Case("nobody is known to read it for 5 minutes", INFO, 300, 0, None),
+    Case("and longer: not every reader commits to a group", WARNING, 300.1, 0, None),
+    # 5-7: a reader, for how long.
+    Case("a group came to the LSO a minute ago", INFO, 90, 1, 60),
+    Case("a moment longer", WARNING, 90, 1, 60.1),
+    Case("five minutes", WARNING, 300, 1, 300),
+    Case("longer", CRITICAL, 301, 1, 300.1),
+    # This was once "info".
+    Case("1,465 records, a group stopped for 7 minutes", CRITICAL, 430, 1, 420, 1_465),
+    # 10-14: a heavy block is critical as soon as it is more than a note.
+    Case("9,999 records", WARNING, records=9_999),
+    Case("10,000 records", CRITICAL, records=10_000),
+    Case("10,000 records, for half a minute", INFO, blocked_s=30, records=10_000),
+    Case("ten groups and queries", CRITICAL, readers=10),
+    Case("nine", WARNING, readers=9),
+    # 15-17: the time that is left.
+    Case("nothing will ever end it", CRITICAL, ends_s=None),
+    Case("its timeout is an hour", CRITICAL, ends_s=3_600),
+    Case("its timeout is a quarter of an hour", WARNING, ends_s=900),
+    # 18: usual work.
+    Case("its application's transactions take so long", INFO, 430, 3, 420, 20_000, is_usual=True),
+)
+
+
+def impact(case: Case, readers: int | None = None) -> Impact:
+    since_ms = NOW - int(case.since_s * 1_000)
+    return Impact(
+        since_ms=since_ms,
+        readers=case.readers,
+        blocked_ms=None if case.blocked_s is None else NOW - int(case.blocked_s * 1_000),
+        records=case.records,
+        ends_ms=None if case.ends_s is None else since_ms + int(case.ends_s * 1_000),
+        is_usual=case.is_usual,
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{n}: {case.title}" for n, case in enumerate(CASES, 1)])
+def test_a_blocker_has_the_severity_of_its_impact(case: Case) -> None:
+    assert of_block(impact(case), now_ms=NOW, limits=LIMITS) is case.severity
+
+
+@given(
+    since_s=st.integers(0, 4_000),
+    readers=st.integers(0, 20),
+    records=st.integers(0, 30_000),
+    ends_s=st.none() | st.integers(1, 4_000),
+    more_s=st.integers(0, 4_000),
+    more_records=st.integers(0, 30_000),
+)
+def test_severity_never_falls_while_a_block_lasts(
+    since_s: int, readers: int, records: int, ends_s: int | None, more_s: int, more_records: int
+) -> None:
+    """An alert that resolves and fires again as the end comes nearer would be of no use."""
+    case = Case("", INFO, since_s, readers, since_s if readers else None, records, ends_s)
+    first = of_block(impact(case), now_ms=NOW, limits=LIMITS)
+    grown = impact(case)._replace(records=records + more_records)
+    later = of_block(grown, now_ms=NOW + 1_000 * more_s, limits=LIMITS)
+    assert ORDER.index(later) >= ORDER.index(first)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "severity"), [(None, CRITICAL), (-5, CRITICAL), (0, CRITICAL), (600, CRITICAL), (601, WARNING)]
+)
+def test_severity_of_a_loss_grows_as_it_approaches(left_s: int | None, severity: Severity) -> None:
+    loss_ms = None if left_s is None else NOW + left_s * 1_000
+    assert before_loss(loss_ms, now_ms=NOW, limits=LIMITS) is severity
+
+
+@pytest.mark.parametrize(("lasts_s", "severity"), [(0, WARNING), (300, WARNING), (300.5, CRITICAL)])
+def test_an_outage_of_a_whole_kind_is_more_severe_once_it_lasts(lasts_s: float, severity: Severity) -> None:
+    assert lasting_severity(NOW - int(lasts_s * 1_000), now_ms=NOW, limits=LIMITS) is severity
+
+
+def test_the_worst_severity_is_chosen() -> None:
+    assert worst_severity([INFO, CRITICAL, WARNING]) is CRITICAL
+    assert worst_severity([]) is INFO

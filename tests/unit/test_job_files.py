@@ -1,16 +1,45 @@
-"""Proves that the sink's ledger reads back what was written, that its names sort as numbers, that no content
-of a file makes a reader raise, and that a file of a newer version or of another batch is reported as such."""
+"""Proves that files of our jobs read back what was written, and that everything else is refused by name:
+the sink's ledger, whose names sort as numbers, and the manifests of the audit and of the history job.
+
+No content of a file makes a reader raise; a file of a newer version or of another batch is reported as
+such.
+"""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fenceline.audit.manifest import (
+    AuditedBatch,
+    AuditedKey,
+    AuditedPosition,
+    AuditedRange,
+    AuditManifest,
+    AuditMode,
+    AuditObstacle,
+    AuditVerdict,
+    ObstacleKind,
+    read_audit,
+    write_audit,
+)
 from fenceline.decode import ledger
 from fenceline.decode.ledger import Generation, Names, Round
-from fenceline.facts import TopicPartition
+from fenceline.decode.typed import NewerFile, TornFile
+from fenceline.facts import TopicPartition, TransitionKind
+from fenceline.history.reports import (
+    FORMAT,
+    Manifest,
+    ReportFigures,
+    ReportPart,
+    manifest_name,
+    manifest_number,
+    read_manifest,
+    sum_figures,
+    write_manifest,
+)
 from fenceline.spark.records import (
     Broken,
     Damage,
@@ -164,3 +193,132 @@ def test_no_change_of_a_value_makes_a_reader_raise(key: str, value: object) -> N
 def test_no_bytes_make_a_reader_raise(data: bytes) -> None:
     assert isinstance(ledger.decode_decision(WHICH, data), Decision | Broken)
     assert isinstance(ledger.decode_ledger(data), Ledger | Broken)
+
+
+BATCH = AuditedBatch(
+    7, AuditVerdict.VIOLATED, 1_700_000_000_000, 10, 0, 9, 9, 9, 0, 1, (AuditedRange("orders", 3, 5, 6),)
+)
+GONE = AuditObstacle(ObstacleKind.RETENTION, "orders-3", "records 0 to 4 are gone", "batch 6 is not proved")
+AUDIT = AuditManifest(
+    "prod", "orders_enrich", AuditMode.COUNTS, 3, 1_700_000_000_500, "q", ("orders",), ("enriched",), 6, None,
+    10, 9, 0, 1, (BATCH,), (GONE,), ("000000000003-1f",), 8,
+    (AuditedPosition("enriched", 0, "id", 5, ((7, 6),)),),
+    "key > 3", (AuditedRange("orders", 0, 0, 5),), (AuditedRange("orders", 0, 2, 3),),
+    duplicate_keys=(AuditedKey("delta:/out", "k7", 1),),
+)  # fmt: skip
+
+
+def test_an_audit_is_read_as_it_was_written() -> None:
+    assert read_audit(write_audit(AUDIT)) == AUDIT
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": "1"}', "3"])
+def test_what_is_no_manifest_is_named(text: str) -> None:
+    with pytest.raises(TornFile, match="no manifest of the audit job"):
+        read_audit(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("input", "10"), ("at_ms", None), ("run", True), ("query_id", 7), ("sources", [1]),
+        ("compared", [["a", 0, 1, "2"]]), ("batches", [{**asdict(BATCH), "input": "x"}]),
+        ("obstacles", [["retention", 1, "gone", "not proved"]]),
+        ("positions", [["enriched", 0, "id", 5, [[7, "6"]]]]), ("mode", "guess"), ("nonsense", 1),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_no_manifest(name: str, value: object) -> None:
+    document = json.loads(write_audit(AUDIT)) | {name: value}
+    with pytest.raises(TornFile, match="no manifest of the audit job"):
+        read_audit(json.dumps(document))
+
+
+def test_a_later_layout_is_told_apart() -> None:
+    with pytest.raises(NewerFile, match="knows formats up to 1"):
+        read_audit(json.dumps({"format": 2}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, AuditVerdict.VIOLATED),
+        ({"missing": 0}, AuditVerdict.UNPROVED),
+        ({"missing": 0, "obstacles": ()}, AuditVerdict.UNPROVED),
+        ({"missing": 0, "obstacles": (), "proved_through": 7}, AuditVerdict.PROVED),
+        ({"missing": 0, "duplicated": 1, "proved_through": 7}, AuditVerdict.VIOLATED),
+        ({"missing": 0, "obstacles": (), "mode": AuditMode.KEYS}, AuditVerdict.PROVED),
+        # An input that is a table has no ranges.
+        ({"missing": 0, "obstacles": (), "mode": AuditMode.KEYS, "compared": ()}, AuditVerdict.PROVED),
+        (
+            {"missing": 0, "obstacles": (), "mode": AuditMode.KEYS, "compared": (), "input": 0},
+            AuditVerdict.UNPROVED,
+        ),
+    ],
+)
+def test_a_pipeline_is_proved_only_where_nothing_is_missing_or_hidden(
+    changed: dict[str, object], verdict: AuditVerdict
+) -> None:
+    fields = {name: getattr(AUDIT, name) for name in AUDIT.__dataclass_fields__}
+    assert AuditManifest(**{**fields, **changed}).verdict is verdict
+
+
+REPORT = Manifest(
+    "prod", "__transaction_state", "b9f0", 7, 1_795_000_000_000, {0: 5, 49: 2**40}, {49: 12}, 99,
+    {"value_version": 2}, {"value_version": (49, 17, "value version 99")},
+    (ReportPart("000000000007-1f3a", 0, "2026-11-21", "2026-11-22"),), ("000000000007-1f3a",),
+    ("000000000003-00aa",),
+)  # fmt: skip
+
+
+def test_a_manifest_is_read_as_it_was_written() -> None:
+    assert read_manifest(write_manifest(REPORT)) == REPORT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        '"x"',
+        "{}",
+        '{"format": "1"}',
+        '{"format": 1}',
+        '{"format": 1, "cluster": "x", "no": 1}',
+    ],
+)
+def test_anything_else_is_no_manifest(text: str) -> None:
+    with pytest.raises(TornFile, match="torn or no manifest"):
+        read_manifest(text)
+
+
+def test_each_cut_of_a_manifest_is_no_manifest() -> None:
+    text = write_manifest(REPORT)
+    for end in range(0, len(text), 7):
+        with pytest.raises(TornFile):
+            read_manifest(text[:end])
+
+
+def test_a_newer_layout_is_refused_as_newer() -> None:
+    with pytest.raises(NewerFile, match=f"format is {FORMAT + 1}"):
+        read_manifest(json.dumps({"format": FORMAT + 1}))
+
+
+def test_names_of_manifests_sort_as_their_batches_and_other_files_are_none() -> None:
+    batches = [0, 9, 10, 99_999, 10**12, 10**13]
+    names = [manifest_name(batch) for batch in batches]
+    assert names[2] == "000000000010.json"
+    assert [manifest_number(name) for name in names] == batches
+    assert names[:4] == sorted(names[:4])
+    for other in "_SUCCESS", ".000000000001.json.crc", "000000000001.json.tmp", "1.json", "notes.txt":
+        assert manifest_number(other) is None
+
+
+def test_figures_add_up_and_take_back() -> None:
+    first = ReportFigures({TransitionKind.COMMIT: 3, TransitionKind.ABORT: 1}, 4, {7: 3}, {1: 2})
+    revised = ReportFigures({TransitionKind.ABORT: -1, TransitionKind.TIMEOUT: 1}, 0, {}, {1: 1})
+    sums = sum_figures([first, revised])
+    assert sums == ReportFigures({TransitionKind.COMMIT: 3, TransitionKind.TIMEOUT: 1}, 4, {7: 3}, {1: 3})
+    assert (sums.commits, sums.aborts) == (3, 1)
+    assert sum_figures([]) == ReportFigures()

@@ -1,28 +1,139 @@
-"""Proves what the last producer epoch of a record (KAFKA-20357) decides, and that none changes nothing."""
+"""Proves what decides the cause of a transition beside its records: an action, and the last producer epoch
+of a record (KAFKA-20357), which changes nothing where there is none.
 
+For every way in which a fence by an action can read without that action, attributing its records as they
+are folded and attributing what was folded before come to the same, wherever the stream was cut.
+"""
+
+from itertools import product
 from typing import NamedTuple
 
 import pytest
 
 from fenceline.facts import (
     Confidence,
+    RawRecord,
+    TopicPartitions,
     TransactionRecord,
     TransactionState,
     Transition,
     TransitionKind,
     TransitionReason,
 )
+from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of, attribute_past
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.aggregate import fold_records
+from fenceline.kafka.fold.folded import Folded, Prior
 from fenceline.text.explanations import explain_transition
+from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.test_transitions import derived_transitions, record
+
+NAME, PRODUCER, EPOCH, NOW_MS, ACTION = "payments-7", 4_000, 3, 1_700_000_000_000, 12
+KEY = encode_key(NAME)
+OPEN = (TopicPartitions("orders", (0,)),)
+#: Both sides of each window in which an initialisation is taken for one that waited for the abort.
+GAPS_MS = (0, 5, 69, 70, 140, 141, 449, 450, 1_100, 1_101, 10_000, 10_001, 60_000)
+#: Java's Admin writes 30 s; 50 s is shorter than the transaction was open.
+TIMEOUTS_MS = (777_000, 50_000, 30_000)
+CAUSES = {
+    RecordIdentity(PRODUCER, EPOCH + 1, TransactionState.PREPARE_ABORT): ActionCause(ACTION, fence=True),
+    RecordIdentity(PRODUCER, EPOCH + 2, TransactionState.EMPTY): ActionCause(ACTION, fence=True),
+}
+
+
+def records(gap_ms: int, version: int, timeout_ms: int) -> list[TransactionRecord]:
+    """A producer, its transaction, the fence by an action, and a producer that comes back."""
+    done = NOW_MS + 10
+    steps = [
+        (TransactionState.EMPTY, EPOCH, NOW_MS - 61_000, None),
+        (TransactionState.ONGOING, EPOCH, NOW_MS - 60_000, OPEN),
+        (TransactionState.PREPARE_ABORT, EPOCH + 1, NOW_MS, OPEN),
+        (TransactionState.COMPLETE_ABORT, EPOCH + 1, done, ()),
+        (TransactionState.EMPTY, EPOCH + 2, done + gap_ms, None),
+        (TransactionState.EMPTY, EPOCH + 3, done + gap_ms + 1_000, None),
+        (TransactionState.ONGOING, EPOCH + 3, done + gap_ms + 2_000, OPEN),
+    ]
+    return [
+        TransactionRecord(
+            NAME,
+            state,
+            PRODUCER,
+            epoch,
+            timeout_ms,
+            partitions,
+            at_ms,
+            None if state is TransactionState.EMPTY else at_ms if epoch == EPOCH + 3 else NOW_MS - 60_000,
+            version,
+        )
+        for state, epoch, at_ms, partitions in steps
+    ]
+
+
+def folded(prior: Prior, some: list[TransactionRecord], start: int, *, attributed: bool) -> Prior:
+    raws = [RawRecord(encode_value(each), start + number) for number, each in enumerate(some)]
+    found = Folded()
+    fold_records(found, 3, {KEY: raws}, {KEY: prior}, (), {KEY: CAUSES} if attributed else {})
+    newest = found.newest[KEY]
+    state = None if newest.record is None else newest.record.state
+    return Prior(state, newest.record, newest.offset, newest.packed)
+
+
+def revised(packed: bytes) -> bytes:
+    before = transition_ring.unpack_ring(packed, 3)
+    changes = dict(attribute_past(before, CAUSES))
+    after = [changes.get(each, each) for each in before]
+    return transition_ring.pack_ring([transition_ring.pack_entry(each) for each in after if each is not None])
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_the_order_of_record_and_result_makes_no_difference(version: int) -> None:
+    for gap_ms, timeout_ms in product(GAPS_MS, TIMEOUTS_MS):
+        every = records(gap_ms, version, timeout_ms)
+        whole = folded(Prior(), every, 0, attributed=True)
+        for at in range(1, len(every) + 1):
+            early = folded(Prior(), every[:at], 0, attributed=False)
+            late = early._replace(packed=revised(early.packed))
+            if every[at:]:
+                late = folded(late, every[at:], at, attributed=True)
+            case = f"version {version}, gap {gap_ms}, timeout {timeout_ms}, result after record {at}"
+            assert transition_ring.unpack_ring(late.packed, 3) == transition_ring.unpack_ring(
+                whole.packed, 3
+            ), case
+        kinds = [each.kind for each in transition_ring.unpack_ring(whole.packed, 3)]
+        assert kinds[0] is TransitionKind.BEGIN
+        assert kinds[2:] == [TransitionKind.ADMIN_FENCE, TransitionKind.BEGIN, TransitionKind.BASELINE], case
+        fence = transition_ring.unpack_ring(whole.packed, 3)[2]
+        assert (fence.confidence, fence.gap_ms) == (Confidence.CERTAIN, gap_ms), case
+        assert [action_of(each, CAUSES) for each in transition_ring.unpack_ring(whole.packed, 3)].count(
+            ACTION
+        ) == 1, case
+
+
+def test_attributing_twice_changes_nothing() -> None:
+    packed = revised(folded(Prior(), records(100, 2, 777_000), 0, attributed=False).packed)
+    assert attribute_past(transition_ring.unpack_ring(packed, 3), CAUSES) == []
+    assert attribute_past((), CAUSES) == []
+
+
+def test_a_verdict_without_an_action_is_not_attributed() -> None:
+    numbers = PRODUCER, EPOCH + 1, EPOCH, 30_000, 5, None, None, 3, 9
+    fence = Transition(
+        TransitionKind.ADMIN_FENCE, Confidence.PROBABLE, TransitionReason.ADMIN_TIMEOUT, NOW_MS, *numbers
+    )
+    assert action_of(fence, CAUSES) is None
+    ours = fence._replace(reason=TransitionReason.FENCED_BY_ACTION)
+    assert action_of(ours, CAUSES) == ACTION
+    assert action_of(ours, {}) is None
+
 
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARE_ABORT, COMPLETE_ABORT = TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT
 PREPARE_COMMIT, COMPLETE_COMMIT = TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT
 IDLE = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
 CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
-EPOCH, ADMIN_MS = 5, 30_000
+NEWEST_EPOCH, ADMIN_MS = 5, 30_000
 #: What an Empty record may name: nothing, the epoch of the record before, and one that does not fit.
-NOTHING, OWN, STRANGE = None, EPOCH, EPOCH - 2
+NOTHING, OWN, STRANGE = None, NEWEST_EPOCH, NEWEST_EPOCH - 2
 
 
 class Verdict(NamedTuple):
@@ -63,9 +174,9 @@ def verdicts(*records: TransactionRecord) -> list[Verdict]:
 @pytest.mark.parametrize("state", TransactionState)
 @pytest.mark.parametrize(("raised", "named"), CASES)
 def test_the_verdict_on_an_initialisation(state: TransactionState, raised: int, named: int | None) -> None:
-    before = record(state, EPOCH, 0)
+    before = record(state, NEWEST_EPOCH, 0)
     for timeout_ms, verdict in zip((60_000, ADMIN_MS), CASES[raised, named], strict=True):
-        made = record(EMPTY, EPOCH + raised, 900, timeout_ms=timeout_ms, last_producer_epoch=named)
+        made = record(EMPTY, NEWEST_EPOCH + raised, 900, timeout_ms=timeout_ms, last_producer_epoch=named)
         assert verdicts(before, made) == [verdict if state in IDLE else NO_STEP]
 
 
@@ -113,12 +224,12 @@ ABORTS = [
 
 
 @pytest.mark.parametrize(("case", "ended_ms", "after_ms", "named", "unnamed"), ABORTS)
-@pytest.mark.parametrize("last", [EPOCH, 32_765])
+@pytest.mark.parametrize("last", [NEWEST_EPOCH, 32_765])
 def test_the_abort_before_a_recovery_is_the_clients(
     case: str, ended_ms: int, after_ms: int, named: object, unnamed: object, last: int
 ) -> None:
     """A client that names the epoch after an abort was given it as the answer to its own EndTxn."""
-    rotates = last > EPOCH
+    rotates = last > NEWEST_EPOCH
     following = {"producer_id": 8 if rotates else 7, "client_version": 2}
     abort = [
         record(ONGOING, last, 0, client_version=2),
