@@ -1,6 +1,7 @@
 """A client that reads what a module's `prod` has."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,12 +9,24 @@ from django.test import Client
 
 from dashboard.models import Cluster, Token
 from dashboard.system.tokens import token_digest
-from tests.api.client import Ask, Call
 from tests.api.description import PREFIX, assert_described
 from tests.web import factories, roles
 from tests.web.conftest import receiver, sent
 
 __all__ = ["receiver", "sent"]
+
+Ask = Callable[..., Any]
+Call = Callable[..., Any]
+
+
+def all_items(ask: Ask, path: str) -> list[Any]:
+    """Return every item of a list, page by page."""
+    found, after = [], ""
+    while after is not None:
+        body = ask(f"{path}&cursor={after}")
+        found += body["items"]
+        after = body["next"]
+    return found
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from django.test import Client
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster
 from fenceline.plans.plan import LIVES_MS
-from tests.api.client import Call
+from tests.api.conftest import Call
 from tests.web import factories, roles
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from django.test import AsyncClient
 from dashboard.api import list_files
 from dashboard.api.list_files import LISTS
 from dashboard.models import Cluster
-from tests.api.client import Ask, all_items
+from tests.api.conftest import Ask, all_items
 from tests.api.description import operations, words_of
 from tests.web import factories, roles, scenarios
 

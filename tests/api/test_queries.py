@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from dashboard.models import Batch, Cluster, Query
-from tests.api.client import Ask, all_items
+from tests.api.conftest import Ask, all_items
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db

@@ -8,7 +8,7 @@ import pytest
 from dashboard.models import Cluster
 from fenceline.history.time_range import format_instant, read_instant
 from fenceline.series.points import GROUP, PARTITION
-from tests.api.client import Ask
+from tests.api.conftest import Ask
 from tests.web import factories, series
 from tests.web.series import HOUR_MS, MINUTE_MS
 

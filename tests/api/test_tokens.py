@@ -1,5 +1,6 @@
 """Proves the life of a bearer token: made with an end, listed, used, revoked, deleted; and that one that
-may not be used any more is refused with a 401 that names the reason: by the API, ingest and /metrics."""
+may not be used any more is refused with a 401 that names the reason: by the API, ingest and /metrics. The
+audit log tells of an entry in full, and the newest first, page by page."""
 
 import io
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from dashboard.models import Token
+from dashboard.models import AuditEntry, Token
+from tests.api.conftest import Ask, all_items
+from tests.web import factories, roles
 
 pytestmark = pytest.mark.django_db
 #: Whoever is on loopback scrapes without a token.
@@ -202,3 +205,31 @@ def test_who_asks_too_often_waits_and_nobody_else_does(settings: Any) -> None:
     assert knock("/api/v1/clusters", other).status_code == 200
     settings.API_REQUESTS_PER_MINUTE = 0
     assert knock("/api/v1/clusters", eager).status_code == 200
+
+
+@pytest.fixture
+def ask_admin(ask: Ask) -> Ask:
+    """Ask as an admin."""
+    roles.give_role(User.objects.get(), "admin")
+    AuditEntry.objects.all().delete()
+    return ask
+
+
+def test_an_entry_is_told_whole(ask_admin: Ask) -> None:
+    changes = {"min_severity": ["warning", "critical"], "url": ["http://a/***", "http://b/***"]}
+    row = factories.audit_entry(address="2001:db8::1", subject_kind="channel", subject_id=4, changes=changes)
+    body = ask_admin("audit")
+    (item,) = body["items"]
+    assert item.pop("at").endswith("Z")
+    assert item == {
+        "id": row.pk, "event": "channel.changed", "actor": "ada", "via": "page", "address": "2001:db8::1",
+        "subject": {"kind": "channel", "id": 4, "name": "pager"}, "changes": changes, "count": 1,
+    }  # fmt: skip
+    assert body["next"] is None
+    assert body["as_of"]
+
+
+def test_a_cursor_walks_the_whole_list(ask_admin: Ask) -> None:
+    numbers = [factories.audit_entry().pk for _ in range(25)]
+    assert [each["id"] for each in all_items(ask_admin, "audit?limit=10")] == numbers[::-1]
+    assert "cursor" in ask_admin("audit?cursor=nonsense", 400)["detail"]

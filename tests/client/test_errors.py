@@ -1,14 +1,22 @@
-"""Proves that each failure is one clear line and exit status 2, whatever answers at a URL."""
+"""Proves that each failure is one clear line and exit status 2, whatever answers at a URL; what the program
+needs, its completion, and that no error of its own is a traceback; and that what it reads of each answer is
+described by the API, of the same type."""
 
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
 from dashboard.models import Cluster
+from fenceline_client import cli, shapes
 from tests.client.conftest import Fenceline
+from tests.client.program import PROGRAM
 from tests.receivers import Authority, Manner, Receiver, answer, hold, raw
 from tests.web import factories
 
@@ -184,3 +192,132 @@ def test_wrong_usage_is_one_line(fenceline: Fenceline, arguments: tuple[str, ...
     done = fenceline(*arguments)
     assert done.status == 2
     assert line in done.error
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("package", ["click", "requests"])
+def test_a_missing_package_is_named(tmp_path: Path, package: str) -> None:
+    block = f"import sys; sys.modules[{package!r}] = None; from fenceline_client.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr
+        == f"fenceline: the package {package} is missing. Install it: pip install 'fenceline[cli]'\n"
+    )
+
+
+def test_an_older_python_is_named() -> None:
+    block = "import sys; sys.version_info = (3, 9, 25); from fenceline_client.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("fenceline: the command line needs Python 3.11 or newer, this is 3.9.25: ")
+
+
+def test_no_django_is_loaded() -> None:
+    block = "import sys, fenceline_client.cli; print({'django', 'dashboard', 'numpy'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_completes_commands(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"COMP_WORDS": "fenceline saf", "COMP_CWORD": "1" if shell != "fish" else "saf"}
+    for name, value in {**words, "_FENCELINE_COMPLETE": f"{shell}_complete"}.items():
+        monkeypatch.setenv(name, value)
+    done = subprocess.run(PROGRAM, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "safe-to-stop" in done.stdout
+
+
+def test_an_error_of_the_program_is_one_line(fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise KeyError("a\x1bb")
+
+    monkeypatch.setattr(cli, "CommandLine", fails)
+    done = fenceline("incidents")
+    assert (done.status, done.error) == (
+        2, r"An error of this program, please report it: KeyError: 'a\x1bb'",
+    )  # fmt: skip
+
+
+def test_help_names_every_command(fenceline: Fenceline) -> None:
+    done = fenceline("--help")
+    assert done.status == 0
+    for name in ("login", "incidents", "transactions", "groups", "queries", "why", "watch", "plan", "execute",
+                 "safe-to-stop", "doctor", "check"):  # fmt: skip
+        assert f"\n  {name} " in done.out
+        assert "Usage:" in fenceline(name, "--help").out
+
+
+DESCRIBED = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())["components"][
+    "schemas"
+]
+PLAIN = {"string": str, "integer": int, "boolean": bool}
+SCHEMAS = {
+    shapes.WatchedCluster: "ClusterOut",
+    shapes.ListedCollector: "CollectorOut",
+    shapes.UnseenPart: "Gap",
+    shapes.ListedIncident: "IncidentOut",
+    shapes.FullIncident: "IncidentDetail",
+    shapes.RelatedFinding: "FindingOut",
+    shapes.ListedTransaction: "TransactionOut",
+    shapes.FullTransaction: "TransactionDetail",
+    shapes.ListedGroup: "GroupOut",
+    shapes.FullGroup: "GroupDetail",
+    shapes.ListedQuery: "QueryOut",
+    shapes.FullQuery: "QueryDetail",
+    shapes.StopSafety: "SafeAnswer",
+    shapes.ListedPartition: "PartitionOut",
+    shapes.FullPartition: "PartitionDetail",
+    shapes.PlannedAction: "OneActionOut",
+    shapes.CapabilityReport: "CapabilitiesOut",
+    shapes.PreflightReport: "PreflightOut",
+}
+
+
+@pytest.mark.parametrize("shape", SCHEMAS, ids=lambda shape: shape.__name__)
+def test_each_field_is_the_apis(shape: type) -> None:
+    assert list(differences(shape, DESCRIBED[SCHEMAS[shape]])) == []
+
+
+def differences(shape: Any, schema: Mapping[str, Any], place: str = "") -> list[str]:
+    """Return the fields of a shape, and of those in it, that a schema lacks or describes otherwise."""
+    hints, wrong = get_type_hints(shape), []
+    for field in fields(shape):
+        where = f"{place}.{field.name}"
+        described = schema["properties"].get(field.name)
+        if described is None or field.name not in schema["required"]:
+            wrong.append(f"{where}: missing")
+        else:
+            wrong += compared(hints[field.name], resolved(described), where)
+    return wrong
+
+
+def compared(hint: Any, described: Mapping[str, Any], where: str) -> list[str]:
+    choices = [resolved(choice) for choice in described.get("anyOf", [described])]
+    types_there = [choice for choice in choices if choice.get("type") != "null"]
+    is_optional = isinstance(hint, types.UnionType)
+    if is_optional != (len(types_there) < len(choices)):
+        return [f"{where}: null or not"]
+    inner = next(part for part in get_args(hint) if part is not type(None)) if is_optional else hint
+    there, *others = types_there
+    if others:  # An enumeration, or "".
+        return [] if all(choice["type"] == "string" for choice in types_there) else [f"{where}: several"]
+    if is_dataclass(inner):
+        return differences(inner, there, where)
+    if get_origin(inner) is tuple:
+        return compared(get_args(inner)[0], resolved(there["items"]), f"{where}[]")
+    if get_origin(inner) is Mapping:
+        return compared(get_args(inner)[1], there["additionalProperties"], f"{where}[]")
+    return [] if PLAIN[there["type"]] is inner else [f"{where}: {there['type']}"]
+
+
+def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema that another one names."""
+    name = schema.get("$ref") or (schema["allOf"][0]["$ref"] if "allOf" in schema else "")
+    return DESCRIBED[name.rpartition("/")[2]] if name else schema

@@ -1,11 +1,20 @@
 """Proves which channels are not notified, why, and that a suppressed alert is notified after the
 suppression.
+
+Alerts are notified per incident: one message for a cause with its effects, one for what is left when the
+cause is over. An effect of two causes waits for both; a cause found later takes over. Patterns of matchers
+are RE2's: anchored, never slow, and refused with a clear text.
 """
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dashboard.alerts import evaluate as evaluate_alerts
-from dashboard.models import Alert, AlertChange, Channel, Delivery
+from dashboard.alerts.validation import compile_pattern
+from dashboard.models import Alert, AlertChange, Channel, Delivery, Incident
 from fenceline.facts import Severity
 from tests.db.scenarios import (
     ALL_RESOLVED,
@@ -138,3 +147,135 @@ def test_the_next_message_waits_until_the_previous_one_is_delivered(scenario: Al
     Delivery.objects.update(state="failed")
     scenario.run_second()
     assert message_reasons() == [FIRST, ALL_RESOLVED]
+
+
+PARTITION, GROUP, READER = "partition:payments-0", "group:billing", "query:q1"
+CAUSE = finding(BLOCKER, "coordinator_overdue", Severity.CRITICAL, PARTITION, GROUP, READER)
+OTHER = finding("transaction:orders-3", "coordinator_overdue", Severity.CRITICAL, PARTITION)
+PINNED = finding(PARTITION, "lso_pinned", Severity.WARNING, GROUP, READER)
+STALLED, WAITING = finding(GROUP, "group_stalled"), finding(READER, "query_blocked")
+EFFECTS = (PINNED, STALLED, WAITING)
+
+
+def notified_subjects() -> list[list[str]]:
+    """The subjects of each message, in order."""
+    rows = Delivery.objects.order_by("pk")
+    return [[each["labels"]["subject"] for each in row.payload["alerts"]] for row in rows]
+
+
+def test_a_cause_with_its_effects_is_one_message(scenario: AlertScenario) -> None:
+    channel()
+    scenario.run_seconds(12, CAUSE, *EFFECTS)
+    number = Incident.objects.get().pk
+    assert {alert(each.subject).labels["incident"] for each in (CAUSE, *EFFECTS)} == {str(number)}
+    assert notified_subjects() == [[BLOCKER]]
+    assert {alert(each.subject).quiet[0][0] for each in EFFECTS} == {"inhibited"}
+    scenario.run_seconds(20)
+    assert message_reasons() == [FIRST, ALL_RESOLVED]
+
+
+def test_each_of_two_incidents_has_its_own_messages(scenario: AlertScenario) -> None:
+    channel()
+    alone = finding("group:other", "group_stalled")
+    scenario.run_seconds(12, CAUSE, *EFFECTS, alone)
+    assert sorted(notified_subjects()) == [["group:other"], [BLOCKER]]
+    assert len(set(Delivery.objects.values_list("group_key", flat=True))) == 2
+
+
+def test_an_effect_of_two_causes_is_notified_once_both_are_over(scenario: AlertScenario) -> None:
+    channel()
+    scenario.run_seconds(12, CAUSE, OTHER, PINNED)
+    assert sorted(notified_subjects()) == [["transaction:orders-3"], [BLOCKER]]
+    scenario.run_seconds(20, OTHER, PINNED)
+    assert PARTITION not in [each for message in notified_subjects() for each in message]
+    scenario.run_seconds(20, PINNED)
+    assert notified_subjects()[-1][0] == PARTITION
+
+
+def test_a_cause_that_is_found_later_takes_over(scenario: AlertScenario) -> None:
+    channel()
+    scenario.run_seconds(12, PINNED)
+    assert notified_subjects() == [[PARTITION]]
+    number = alert(PARTITION).labels["incident"]
+    scenario.run_seconds(12, CAUSE, PINNED)
+    assert {alert(PARTITION).labels["incident"], alert().labels["incident"]} == {number}
+    assert message_reasons() == [FIRST, NEW]
+    assert notified_subjects()[-1][0] == BLOCKER
+    assert alert(PARTITION).quiet[0][:2] == ["inhibited", f"#{alert().pk}"]
+
+
+def test_an_effect_is_notified_on_a_channel_that_does_not_match_the_cause(scenario: AlertScenario) -> None:
+    readers = channel("readers", matchers=[["subject_kind", "=", "group"]])
+    scenario.run_seconds(12, CAUSE, *EFFECTS)
+    assert message_reasons(readers) == [FIRST]
+    assert notified_subjects() == [[GROUP]]
+    assert Delivery.objects.get().payload["commonLabels"]["incident"] == str(Incident.objects.get().pk)
+
+
+def test_an_end_still_names_its_incident(scenario: AlertScenario) -> None:
+    channel()
+    scenario.run_seconds(5, CAUSE)
+    scenario.run_seconds(20)
+    first, over = Delivery.objects.order_by("pk")
+    assert first.payload["groupLabels"] == over.payload["groupLabels"]
+    assert over.payload["alerts"][0]["labels"] == first.payload["alerts"][0]["labels"]
+    assert Incident.objects.get().closed_ms is not None
+
+
+def regexes() -> st.SearchStrategy[str]:
+    one = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\W", "[a-c0]", r"\."])
+    return st.recursive(
+        one,
+        lambda inner: st.one_of(
+            st.builds("{}{}".format, inner, inner),
+            st.builds("(?:{}|{})".format, inner, inner),
+            st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{2,}", "+?"])),
+        ),
+        max_leaves=6,
+    )
+
+
+@given(regexes(), st.text("abc1.", max_size=8))
+def test_patterns_match_what_python_matches(pattern: str, text: str) -> None:
+    assert compile_pattern(pattern)(text) == bool(re.fullmatch(pattern, text))
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(.*a){20}b", "(a?){60}a{60}b", ".*.*.*.*.*b"])
+def test_every_pattern_is_matched_in_linear_time(pattern: str) -> None:
+    assert not compile_pattern(pattern)("a" * 300)
+
+
+@pytest.mark.parametrize(
+    ("number", "pattern", "text", "expected"),
+    [
+        (1, "pay", "payments", False),
+        (2, "pay.*", "payments", True),
+        (3, "^pay.*$", "payments", True),
+        (4, "(?i)PAY.*", "payments", True),
+        (5, r".*\bments", "pay-ments", True),
+        (6, "a|ab", "ab", True),
+        (7, ".*", "two\nlines", False),
+        (8, "é.", "éü", True),
+        (9, "a.c", "a\ud800c", True),
+        (10, "a\ud800c", "a\ud800c", True),
+    ],
+)
+def test_patterns_match_whole_texts(number: int, pattern: str, text: str, expected: bool) -> None:
+    assert compile_pattern(pattern)(text) is expected, f"case {number}"
+
+
+@pytest.mark.parametrize(
+    ("number", "pattern", "says"),
+    [
+        (1, "(", "missing ): ("),
+        (2, "a(?=b)", "invalid perl operator: (?="),
+        (3, r"(a)\1", r"invalid escape sequence: \1"),
+        (4, "(b{200}){200}", "invalid repetition size: {200}"),
+        (5, "a++", "bad repetition operator: ++"),
+        (6, r"\p{Greek}{1000}", "pattern too large"),
+    ],
+)
+def test_an_unusable_pattern_is_refused(number: int, pattern: str, says: str) -> None:
+    with pytest.raises(ValueError, match="is not a regular expression of RE2") as refused:
+        compile_pattern(pattern)
+    assert says in str(refused.value), f"case {number}"

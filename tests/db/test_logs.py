@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from dashboard.runtime.logs import MOST_FAILURES, JsonFormatter, OncePerMinute, Repeats, TextFormatter
 from sandbox.ports import free_port
-from tests.db.processes import run_python
+from tests.db.conftest import run_python
 
 
 class Log:

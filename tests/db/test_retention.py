@@ -1,31 +1,45 @@
-"""Proves that old rows are deleted in small portions, and no others."""
+"""Proves that old rows are deleted in small portions, and no others: of transactions, of batches, runs and
+decisions (the newest and open ones of a query never), and of alerts, their changes and messages, once they
+have ended long enough ago."""
 
 from datetime import UTC, datetime
 
 import pytest
 from django.contrib.sessions.models import Session
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
+from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import (
     AbortedCommit,
     AddedOffsetsRecord,
+    Alert,
+    AlertChange,
+    Batch,
     Cluster,
     DeletedPartition,
+    Delivery,
     DroppedOffset,
     FindingRecord,
     GapRecord,
+    Query,
     Recent,
     Recovery,
+    Run,
+    SinkDecision,
     Tally,
     TransitionRecord,
 )
 from dashboard.runtime import retention
 from dashboard.runtime.leases import LeaseLost
 from fenceline.limits import Retention
+from tests.db import factories
 from tests.db.conftest import NOW_MS, Take
-from tests.db.factories import prune_all
+from tests.db.factories import batch, decision, decision_end, decision_row, prune_all, query
+from tests.db.scenarios import AlertScenario, channel, finding
+from tests.db.test_snapshots import plans
 
 pytestmark = pytest.mark.sql
-
 DAY_MS = 86_400_000
 KEEP = Retention(transitions_d=2, minutes_d=1, hours_d=10, closed_d=3)
 
@@ -124,3 +138,123 @@ def test_a_pruner_that_lost_its_lease_deletes_nothing(take: Take) -> None:
     with pytest.raises(LeaseLost):
         retention.prune(lost, KEEP, now_ms=NOW_MS)
     assert set(remaining_rows().values()) == {1}
+
+
+KEEP_BATCHES = Retention(batches_d=10)
+
+
+def add_old_batches(of: Query, number: int, *, days: float) -> None:
+    """Let `number` batches be that old, each with its decision."""
+    at_ms = NOW_MS - int(days * DAY_MS)
+    for batch_id in range(number):
+        batch(of, batch_id, planned_ms=at_ms, committed_ms=at_ms + 10)
+        row = decision_row(of, decision(batch_id, at_ms=at_ms), decision_end(batch_id))
+        SinkDecision.objects.filter(pk=row.pk).update(done_ms=at_ms)
+
+
+def remaining_batches(table: type[Batch] | type[SinkDecision], of: Query) -> list[int]:
+    return sorted(table.objects.filter(query=of).values_list("batch_id", flat=True))
+
+
+def test_old_batches_are_deleted_and_the_newest_stay(take: Take) -> None:
+    old, young, short = (query(each, checkpoint=each) for each in ("old", "young", "short"))
+    add_old_batches(old, 120, days=11)
+    add_old_batches(young, 120, days=9)
+    add_old_batches(short, 100, days=400)
+    prune_all(take(retention.NAME), KEEP_BATCHES)
+    for table in (Batch, SinkDecision):
+        assert remaining_batches(table, old) == list(range(20, 120))
+        assert (len(remaining_batches(table, young)), len(remaining_batches(table, short))) == (120, 100)
+
+
+def test_open_decisions_stay(take: Take) -> None:
+    row = query()
+    add_old_batches(row, 120, days=11)
+    SinkDecision.objects.filter(batch_id=3).update(outcome="")
+    prune_all(take(retention.NAME), KEEP_BATCHES)
+    assert remaining_batches(SinkDecision, row) == [3, *range(20, 120)]
+
+
+def test_batches_known_only_from_a_listener_are_deleted_too(take: Take) -> None:
+    row = query()
+    for batch_id in range(105):
+        batch(row, batch_id, planned_ms=None, offsets=[], started_ms=NOW_MS - 11 * DAY_MS)
+    prune_all(take(retention.NAME), KEEP_BATCHES)
+    assert len(remaining_batches(Batch, row)) == 100
+
+
+def test_batches_are_deleted_in_portions(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 7)
+    row = query()
+    add_old_batches(row, 120, days=11)
+    assert prune_all(take(retention.NAME), KEEP_BATCHES) == 6
+    assert len(remaining_batches(Batch, row)) == 100
+
+
+def test_runs_are_deleted_except_the_newest(take: Take) -> None:
+    row = query(run_id="newest")
+    for run_id, days in (("newest", 20), ("old", 20), ("young", 9)):
+        at_ms = NOW_MS - days * DAY_MS
+        Run.objects.create(query=row, run_id=run_id, first_heard_ms=at_ms, heard_ms=at_ms)
+    prune_all(take(retention.NAME), KEEP_BATCHES)
+    assert sorted(Run.objects.values_list("run_id", flat=True)) == ["newest", "young"]
+
+
+# It asks SQLite for its plans.
+@pytest.mark.sql("sqlite")
+def test_finding_old_rows_scans_no_table(take: Take) -> None:
+    add_old_batches(query(), 101, days=1)
+    lease = take(retention.NAME)
+    with CaptureQueriesContext(connection) as captured:
+        retention.prune(lease, KEEP_BATCHES, now_ms=NOW_MS)
+    asked = [(sql, plan) for sql, plan in plans(captured) if "_batch" in sql or "_sinkdecision" in sql]
+    assert asked
+    assert not [sql for sql, plan in asked if "SCAN" in plan and "SCAN dashboard_query" not in plan]
+
+
+DAY_S = 86_400
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def test_ended_alerts_are_deleted_and_firing_ones_stay(take: Take) -> None:
+    scenario = AlertScenario(take)
+    scenario.tick()
+    channel(group_by=["subject"])
+    stays, goes = finding("group:stays"), finding("group:goes")
+    scenario.run_seconds(8, stays, goes)
+    scenario.run_seconds(10, stays)
+    pruner = take(retention.NAME)
+    # Rows are old by their own clock; messages by the database's.
+    Delivery.objects.update(created_at=LONG_AGO)
+
+    def prune(days: float) -> tuple[set[str], int, int]:
+        at_ms = scenario.now_ms + int(days * DAY_S * 1_000)
+        factories.prune_all(pruner, Retention(closed_d=3), at_ms)
+        return (
+            set(Alert.objects.values_list("subject", flat=True)),
+            AlertChange.objects.count(),
+            Delivery.objects.count(),
+        )
+
+    # Of the messages only that one is left on which its group stands.
+    assert prune(2) == ({"group:stays", "group:goes"}, 3, 1)
+    # So is what goes on, while what was told of it is settled.
+    assert prune(4) == ({"group:stays"}, 0, 1)
+    scenario.run_seconds(10)
+    Delivery.objects.update(created_at=LONG_AGO)
+    assert prune(8) == (set(), 0, 0)
+
+
+def test_unsettled_alerts_and_unsent_messages_stay(take: Take) -> None:
+    scenario = AlertScenario(take)
+    scenario.tick()
+    channel()
+    scenario.run_seconds(4, finding())
+    Delivery.objects.update(state="pending", created_at=LONG_AGO)
+    for _ in range(5):
+        scenario.evaluate()
+        evaluate_alerts.evaluate_alerts(scenario.alerts, now_ms=scenario.now_ms)
+    pruner = take(retention.NAME)
+    factories.prune_all(pruner, Retention(closed_d=3), scenario.now_ms + 9 * DAY_S * 1_000)
+    assert (Alert.objects.count(), Delivery.objects.count()) == (1, 1)
+    assert AlertChange.objects.filter(processed_at=None).count() == 1

@@ -1,20 +1,23 @@
-"""Proves that a save is whole or nothing: rows, positions, revision and lease move together, once."""
+"""Proves that a save is whole or nothing: rows, positions, revision and lease move together, once; and that
+the last transitions of an id are in its row, and by themselves once it is forgotten."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
+from dashboard.models import Cluster, Collector, GapRecord, Position, Recent, Transaction
 from dashboard.runtime import collector_store, leases, visibility
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import store
-from dashboard.transactions.sql import read_priors
+from dashboard.transactions.sql import read_priors, recent_ring, recent_rings
 from fenceline.decode import text
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import (
+    NOT_FROM_LOG,
     PositionMove,
     RawRecord,
     Tombstone,
@@ -22,6 +25,8 @@ from fenceline.facts import (
     TransactionRecord,
     TransactionState,
 )
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS, Take
 from tests.factories import record_table, tail_batch
 from tests.transaction_state_records import encode_key, encode_value
@@ -215,3 +220,77 @@ def test_postgresql_looks_known_ids_up_by_key_before_it_has_statistics(tail: Lea
             plan = " ".join(row[0] for row in cursor.fetchall())
             assert "transaction_key" in plan or "recent_key" in plan
             assert "Seq Scan" not in plan
+
+
+KEY, PARTITION = key_of(b"a"), 3
+
+
+@pytest.fixture
+def save_next(take: Take) -> Callable[..., None]:
+    """Save records of one partition, the next ones behind those of before."""
+    lease, ends = take(), [0]
+
+    def save_next(*facts: TransactionRecord | Tombstone) -> None:
+        previous = ends[-1] or None
+        ends.append(ends[-1] + len(facts))
+        batch = tail_batch(PARTITION, *facts, previous=previous, end=ends[-1], seen_through_ms=NOW_MS)
+        store.save_batch(lease, batch, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
+
+    return save_next
+
+
+def next_record(state: TransactionState, epoch: int = 0) -> TransactionRecord:
+    return TransactionRecord("a", state, 7, epoch, 60_000, (), NOW_MS, None, 2)
+
+
+def kinds() -> Sequence[str]:
+    """Return the kinds of the last transitions, oldest first."""
+    ring = recent_ring(Cluster.objects.get().pk, KEY)
+    transitions = transition_ring.unpack_ring(ring.packed, PARTITION) if ring else ()
+    return [transition.kind.value for transition in reversed(transitions)]
+
+
+def test_an_id_that_is_forgotten_and_returns_keeps_its_last_transitions(
+    save_next: Callable[..., None],
+) -> None:
+    save_next(next_record(TransactionState.EMPTY))
+    assert not Recent.objects.exists()
+    assert kinds() == ["init"]
+    save_next(Tombstone("a", NOW_MS))
+    assert Recent.objects.get().expired_ms == NOW_MS
+    assert kinds() == ["init", "expiry"]
+    save_next(next_record(TransactionState.EMPTY, 1))
+    ring = recent_ring(Cluster.objects.get().pk, KEY)
+    assert ring is not None
+    assert ring.expired_ms is None
+    assert bytes(Transaction.objects.get().recent) == ring.packed
+    assert kinds()[:2] == ["init", "expiry"]
+    save_next(Tombstone("a", NOW_MS + 1))
+    assert kinds()[-1] == "expiry"
+    assert Recent.objects.get().expired_ms == NOW_MS + 1
+
+
+def test_an_id_that_only_a_list_names_again_has_the_transitions_from_before(
+    save_next: Callable[..., None],
+) -> None:
+    save_next(next_record(TransactionState.EMPTY), next_record(TransactionState.EMPTY, 1))
+    row = Transaction.objects.get()
+    save_next(Tombstone("a", NOW_MS))
+    before = kinds()
+    row.pk, row.recent, row.log_offset = None, b"", NOT_FROM_LOG
+    row.save()
+    assert kinds() == before
+    prior = read_priors(row.cluster_id, {PARTITION: [encode_key("a")]})[PARTITION][encode_key("a")]
+    assert prior.state is TransactionState.EMPTY
+    assert prior.record is None
+    assert len(prior.packed) == len(before) * transition_ring.SIZE
+
+
+def test_ids_without_transitions_are_left_out(save_next: Callable[..., None]) -> None:
+    save_next(next_record(TransactionState.EMPTY))
+    assert recent_rings(Cluster.objects.get().pk, [KEY, key_of(b"b")]).keys() == {KEY}
+
+
+def test_lists_do_not_read_them(save_next: Callable[..., None]) -> None:
+    save_next(next_record(TransactionState.EMPTY))
+    assert Transaction.objects.get().get_deferred_fields() == {"recent"}

@@ -31,8 +31,7 @@ from fenceline.kafka.partitions import ProducerState
 from fenceline.limits import Retention
 from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.test_save_commits import key, value
-from tests.db.test_save_groups import groups_poll, observed_group
+from tests.db.test_save_groups import groups_poll, key, observed_group, value
 from tests.db.test_save_partitions import known_partition, lso_blocker, observed
 from tests.db.writers.writer import FEW, Writer, lease
 from tests.factories import record_table

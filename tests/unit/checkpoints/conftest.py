@@ -7,7 +7,7 @@ import pytest
 
 from collectors import polling
 from collectors.checkpoints import collector as checkpoint_collector
-from tests.unit.checkpoints.faulty_store import FaultyFileSystem
+from tests.unit.checkpoints.factories import FaultyFileSystem
 
 
 @pytest.fixture

@@ -16,15 +16,16 @@ from tests.unit.checkpoints.factories import (
     ID,
     NOW_MS,
     ROOT,
+    FaultyFileSystem,
     collector,
     make_checkpoint,
     poll,
     polled_checkpoints,
+    raising,
     remove,
     write_decision,
     write_file,
 )
-from tests.unit.checkpoints.faulty_store import FaultyFileSystem, raising
 
 pytestmark = pytest.mark.usefixtures("empty_stores")
 

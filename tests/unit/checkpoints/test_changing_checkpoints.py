@@ -23,17 +23,18 @@ from tests.unit.checkpoints.factories import (
     ID,
     NOW_MS,
     ROOT,
+    FaultyFileSystem,
     collector,
     finish_batches,
     make_checkpoint,
     plan_batches,
     poll,
     polled_checkpoints,
+    raising,
     remove,
     write_decision,
     write_file,
 )
-from tests.unit.checkpoints.faulty_store import FaultyFileSystem, raising
 from tests.unit.checkpoints.purging_query import purging
 
 pytestmark = pytest.mark.usefixtures("empty_stores")

@@ -18,6 +18,7 @@ from tests.unit.checkpoints.factories import (
     ID,
     NOW_MS,
     ROOT,
+    FaultyFileSystem,
     collector,
     finish_batches,
     make_checkpoint,
@@ -27,7 +28,6 @@ from tests.unit.checkpoints.factories import (
     remove,
     write_file,
 )
-from tests.unit.checkpoints.faulty_store import FaultyFileSystem
 
 pytestmark = pytest.mark.usefixtures("empty_stores")
 

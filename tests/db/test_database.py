@@ -1,9 +1,11 @@
-"""Proves how a database error is explained, and which writes are repeated: deadlocks, from their start."""
+"""Proves how a database error is explained, and which writes are repeated: deadlocks, from their start;
+that many rows are written alike (values, order, repeats), and how rows are read without the ORM."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import (
@@ -15,15 +17,25 @@ from django.db import (
     connections,
     transaction,
 )
+from django.db.models import QuerySet
 
-from dashboard.models import Cluster
+from dashboard.models import Cluster, GroupRecord, PartitionRecord
+from dashboard.models.collecting import visible_clusters
 from dashboard.runtime import database_errors, write_transactions
 from dashboard.runtime.database_errors import RepeatedInVain, explain_error, log_line
+from dashboard.runtime.sql import (
+    COPIED_ROWS,
+    Row,
+    Upsert,
+    overwrite_changes,
+    prepared,
+    read_rows,
+    write_rows,
+)
 from dashboard.runtime.write_transactions import PAUSES_S, retry_write
 from tests.sql import switch_database
 
 pytestmark = pytest.mark.sql
-
 #: SQLSTATEs are PostgreSQL's.
 postgresql = pytest.mark.sql("postgresql")
 
@@ -172,6 +184,18 @@ def _django(cause: Exception) -> OperationalError:
     return found
 
 
+def failing(sqlstate: str) -> tuple[Callable[[], None], list[int]]:
+    """Return a write that always ends with an error, and a list that gets a number for each run."""
+    runs: list[int] = []
+
+    @retry_write
+    def write() -> None:
+        runs.append(1)
+        raise error(sqlstate)
+
+    return write, runs
+
+
 @pytest.mark.parametrize("sqlstate", ["40P01", "40001"])
 def test_a_write_ended_by_a_deadlock_is_repeated_from_its_start(
     outside: None, sqlstate: str, caplog: pytest.LogCaptureFixture
@@ -191,13 +215,7 @@ def test_a_write_ended_by_a_deadlock_is_repeated_from_its_start(
 
 
 def test_a_write_is_given_up_after_its_last_repeat(outside: None) -> None:
-    runs: list[int] = []
-
-    @retry_write
-    def write() -> None:
-        runs.append(1)
-        raise error("40P01")
-
+    write, runs = failing("40P01")
     with pytest.raises(RepeatedInVain, match="6 times to resolve a deadlock: nothing was saved") as raised:
         write()
     assert len(runs) == len(PAUSES_S) + 1
@@ -207,13 +225,7 @@ def test_a_write_is_given_up_after_its_last_repeat(outside: None) -> None:
 
 @pytest.mark.parametrize("sqlstate", ["55P03", "57014", "08006", "23505", ""])
 def test_no_other_error_is_repeated(outside: None, sqlstate: str) -> None:
-    runs: list[int] = []
-
-    @retry_write
-    def write() -> None:
-        runs.append(1)
-        raise error(sqlstate)
-
+    write, runs = failing(sqlstate)
     with pytest.raises(OperationalError):
         write()
     assert len(runs) == 1
@@ -221,13 +233,7 @@ def test_no_other_error_is_repeated(outside: None, sqlstate: str) -> None:
 
 @pytest.mark.django_db
 def test_within_a_transaction_nothing_is_repeated() -> None:
-    runs: list[int] = []
-
-    @retry_write
-    def write() -> None:
-        runs.append(1)
-        raise error("40P01")
-
+    write, runs = failing("40P01")
     with transaction.atomic(), pytest.raises(OperationalError):
         write()
     assert len(runs) == 1, "the caller's transaction is over: it has to be repeated as a whole"
@@ -282,3 +288,111 @@ def test_a_session_that_stops_amid_a_write_loses_its_locks(monkeypatch: pytest.M
                 cursor.execute("UPDATE dashboard_cluster SET rev = 9")
     assert explain_error(raised.value).is_passing
     assert Cluster.objects.get().rev == 8
+
+
+KEY = ("cluster_id", "topic", "partition")
+#: What the text format of COPY has its own signs for.
+TEXTS = ("", "\\N", "a\tb", "a\nb", "a\r\nb", "\\.", "\\", "größe", "'%s'", "{}")
+COLUMNS = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offset")
+UPSERT = Upsert(GroupRecord._meta.db_table, COLUMNS, COLUMNS[:2], overwrite_changes(COLUMNS[2:]))
+
+
+def partitions(number: int, text: str, lso: int | None = None) -> list[Mapping[str, Any]]:
+    cluster = Cluster.objects.get().pk
+    return [
+        {
+            "cluster_id": cluster, "topic": "orders", "partition": partition, "replicas": [1, 2], "lso": lso,
+            "error": text, "rev": 1,
+        }
+        for partition in reversed(range(number))
+    ]  # fmt: skip
+
+
+def groups(number: int, offset: int = 0) -> list[Row]:
+    cluster = Cluster.objects.get().pk
+    return [(cluster, bytes([at, 0, 92, 255]), f"group-{at}", "", 1, offset + at) for at in range(number)]
+
+
+@pytest.mark.parametrize("number", [4_000, COPIED_ROWS, COPIED_ROWS - 1, 1])
+def test_rows_are_inserted_then_overwritten(number: int) -> None:
+    for lso, text in enumerate(TEXTS):
+        write_rows(PartitionRecord, partitions(number, text, lso or None), KEY)
+        rows = PartitionRecord.objects.values_list("error", "lso", "replicas", "leader").distinct()
+        assert list(rows) == [(text, lso or None, [1, 2], None)]
+    assert PartitionRecord.objects.count() == number
+
+
+@pytest.mark.parametrize("number", [COPIED_ROWS, COPIED_ROWS - 1])
+def test_rows_are_inserted_in_their_order(number: int) -> None:
+    write_rows(PartitionRecord, partitions(number, ""), KEY)
+    rows = PartitionRecord.objects.order_by("id").values_list("partition", flat=True)
+    assert list(rows) == list(range(number))
+
+
+def test_rows_of_a_statement_that_is_repeated_in_a_transaction_are_written_once() -> None:
+    UPSERT.write(groups(COPIED_ROWS))
+    GroupRecord.objects.all().delete()
+    UPSERT.write(groups(COPIED_ROWS, 7)[5:] + groups(5, 9))
+    rows = GroupRecord.objects.order_by("key").values_list("key", "log_offset")
+    assert [(bytes(key), offset) for key, offset in rows] == [
+        (bytes([at, 0, 92, 255]), at + (9 if at < 5 else 7)) for at in range(COPIED_ROWS)
+    ]
+
+
+@pytest.mark.parametrize("number", [COPIED_ROWS, 9])
+def test_rows_may_share_their_first_values(number: int) -> None:
+    whole = groups(number)
+    UPSERT.write([row[1:] for row in whole], whole[0][:1])
+    rows = GroupRecord.objects.order_by("key").values_list(*COLUMNS)
+    assert [(cluster, bytes(key), *others) for cluster, key, *others in rows] == whole
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rows_outside_a_transaction_are_written_too() -> None:
+    for number in (COPIED_ROWS, 2 * COPIED_ROWS):
+        UPSERT.write(groups(number))
+        assert GroupRecord.objects.count() == number
+        with transaction.atomic():
+            UPSERT.write(groups(number))
+
+
+@pytest.mark.parametrize("number", [COPIED_ROWS, 1])
+def test_a_row_that_the_table_refuses_is_djangos_error(number: int) -> None:
+    broken = [(*row[:2], None, *row[3:]) for row in groups(number)]
+    with pytest.raises(IntegrityError), transaction.atomic():
+        UPSERT.write(broken)
+    assert not GroupRecord.objects.exists()
+
+
+def test_no_rows_are_no_statement() -> None:
+    UPSERT.write([])
+    assert not GroupRecord.objects.exists()
+
+
+def test_rows_are_read_by_values_and_lists_of_values() -> None:
+    UPSERT.write(groups(4))
+    keys = [bytes([at, 0, 92, 255]) for at in (1, 3, 9)]
+    read = read_rows(GroupRecord, ("group_id", "log_offset"), key=keys, log_partition=1)
+    assert sorted(read) == [("group-1", 1), ("group-3", 3)]
+    assert read_rows(GroupRecord, ["group_id"], key=keys, log_partition=2) == []
+    assert read_rows(GroupRecord, ["group_id"], key=[], log_partition=1) == []
+
+
+def test_a_prepared_query_reads_the_present_rows_of_its_keys_within_the_callers_limit() -> None:
+    write_rows(PartitionRecord, partitions(3, "100% 'new'"), KEY)
+    built = []
+
+    @prepared
+    def rows_after(partition: int) -> QuerySet[PartitionRecord]:
+        built.append(partition)
+        return PartitionRecord.objects.filter(partition__gt=partition).order_by("partition")
+
+    assert [row.partition for row in rows_after(0)] == [1, 2]
+    PartitionRecord.objects.filter(partition=1).delete()
+    assert [(row.partition, row.replicas, row.error) for row in rows_after(0)] == [(2, [1, 2], "100% 'new'")]
+    assert [row.partition for row in rows_after(2)] == []
+    assert built == [0, 2], "its SQL is built once for the same keys"
+    token = visible_clusters.set(frozenset())
+    assert rows_after(0) == []
+    visible_clusters.reset(token)
+    assert [row.partition for row in rows_after(0)] == [2]
