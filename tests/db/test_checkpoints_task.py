@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from collectors.checkpoints import collector as checkpoint_collector
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Batch, Collector, FindingRecord, GapRecord, Query
 from dashboard.runtime import loop
@@ -121,7 +122,10 @@ def test_folders_that_are_not_searched_are_noted(root: Path, take: Take) -> None
     poll_until(lease, lambda: skipped() == {}, "it is forgotten")
 
 
-def test_an_unreadable_root_is_a_gap_until_it_is_readable(root: Path, take: Take) -> None:
+def test_an_unreadable_root_is_a_gap_until_it_is_readable(
+    root: Path, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 0.0)
     root.rmdir()
     lease = take(checkpoint_store.NAME)
     gaps = GapRecord.objects.filter(source=checkpoint_store.NAME, until_ms=None)

@@ -10,6 +10,7 @@ freed, however often one is opened in vain, and a tail is one slice's at a time.
 import gc
 import logging
 import os
+import shutil
 import socket
 import sqlite3
 import threading
@@ -233,15 +234,23 @@ def test_it_loads_no_app_and_names_an_unreachable_database() -> None:
 NAME = "groups"
 
 
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Path:
+    """The file of a database with a cluster."""
+    path = tmp_path_factory.mktemp("made") / "fenceline.db"
+    with django_db_blocker.unblock(), switch_database({**connections.settings["default"], "NAME": str(path)}):
+        call_command("migrate", verbosity=0)
+        collector_store.sync_clusters(["prod"])
+    return path
+
+
 @pytest.fixture
-def path(one_slice: None, tmp_path: Path, django_db_blocker: Any) -> Iterator[Path]:
-    """The file of a database with a cluster, in which a write waits for 50 ms."""
-    path = tmp_path / "fenceline.db"
+def path(one_slice: None, made_once: Path, tmp_path: Path, django_db_blocker: Any) -> Iterator[Path]:
+    """A copy of that file, in which a write waits for 50 ms."""
+    path = shutil.copy(made_once, tmp_path)
     before = connections.settings["default"]
     waits = {**before["OPTIONS"], "timeout": 0.05, "init_command": "PRAGMA journal_mode=WAL"}
     with django_db_blocker.unblock(), switch_database({**before, "NAME": str(path), "OPTIONS": waits}):
-        call_command("migrate", verbosity=0)
-        collector_store.sync_clusters(["prod"])
         yield path
 
 

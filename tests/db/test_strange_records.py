@@ -276,6 +276,8 @@ def test_ten_thousand_partitions_are_kept_whole(take: Take) -> None:
     assert transaction_queries.partitions_of(row) == many
 
 
+# It asks no database.
+@pytest.mark.sql("sqlite")
 def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_memory() -> None:
     """Each record names the whole list: keeping every one of them would take gigabytes."""
     stream = stream_of(

@@ -148,9 +148,9 @@ def test_a_list_of_the_same_name_without_a_hint_is_not_of_this_sink() -> None:
     assert found.operators == ()
 
 
-def test_10_000_subtasks_of_the_older_sink_take_little_memory(metadata: CheckpointMetadata) -> None:
+def test_2_000_subtasks_of_the_older_sink_take_little_memory(metadata: CheckpointMetadata) -> None:
     (operator,) = metadata.operators
-    many = tuple(state._replace(subtask=index) for index in range(10_000) for state in operator.states[:2])
+    many = tuple(state._replace(subtask=index) for index in range(2_000) for state in operator.states[:2])
     size = sum(len(state.stored) for state in many if isinstance(state.stored, bytes))
 
     tracemalloc.start()
@@ -159,7 +159,7 @@ def test_10_000_subtasks_of_the_older_sink_take_little_memory(metadata: Checkpoi
     tracemalloc.stop()
 
     assert isinstance(found, SinkStates)
-    assert len(found.writers) == 10_000
+    assert len(found.writers) == 2_000
     assert peak < 2 * size
 
 
