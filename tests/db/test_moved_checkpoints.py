@@ -132,12 +132,7 @@ def redone(tmp_path: Path, take: Take, monkeypatch: pytest.MonkeyPatch) -> Check
 
 def begin(folder: Path, query_id: str, batches: int, from_ms: int) -> None:
     write_file(str(folder), "metadata", json.dumps({"id": query_id}))
-    run(folder, range(batches), from_ms)
-
-
-def run(folder: Path, batches: range, from_ms: int) -> None:
-    plan_batches(str(folder), *batches, from_ms=from_ms)
-    finish_batches(str(folder), *batches)
+    run_batches(folder, *range(batches), from_ms=from_ms)
 
 
 def planned(query_id: str) -> Mapping[int, int]:
@@ -167,7 +162,7 @@ def test_a_checkpoint_made_anew_has_its_own_history(
     assert (row.checkpoint, row.planned, row.finished) == (str(folder), batches - 1, batches - 1)
     (source,) = query_sources([row])[row.pk]
     assert [part.position for part in source.parts] == [10 * (batches - 1)]
-    run(folder, range(batches, batches + 1), ANEW_MS)
+    run_batches(folder, *range(batches, batches + 1), from_ms=ANEW_MS)
     redone.poll()
     expect(batches + 1)
 
@@ -192,7 +187,7 @@ def test_a_checkpoint_made_anew_while_no_worker_polled(redone: CheckpointStage, 
 def test_logs_that_are_there_before_the_identity_wait_for_it(redone: CheckpointStage) -> None:
     folder = redone.root / "redo"
     shutil.rmtree(folder)
-    run(folder, range(2), ANEW_MS)
+    run_batches(folder, *range(2), from_ms=ANEW_MS)
     looked = redone.poll()
     assert looked is not None
     assert any("has no metadata yet" in why for _, why in looked.gaps.values())
@@ -207,7 +202,7 @@ def test_batches_after_a_lost_identity_are_of_the_same_query(redone: CheckpointS
     folder = redone.root / "redo"
     write_file(str(folder), "metadata", json.dumps({"id": NEW}))
     redone.restart()
-    run(folder, range(7, 8), NOW_MS)
+    run_batches(folder, *range(7, 8), from_ms=NOW_MS)
     redone.poll(2)
     row = Query.objects.get()
     assert (row.ident, row.query_id, row.finished) == (OLD, NEW, 7)
@@ -228,7 +223,7 @@ def test_later_batches_under_a_new_identity_are_of_the_same_query(redone: Checkp
     folder = redone.root / "redo"
     shutil.rmtree(folder)
     write_file(str(folder), "metadata", json.dumps({"id": NEW}))
-    run(folder, range(200, 203), ANEW_MS)
+    run_batches(folder, *range(200, 203), from_ms=ANEW_MS)
     redone.restart()
     redone.poll(2)
     assert [(row.ident, row.query_id, row.finished) for row in Query.objects.all()] == [(OLD, NEW, 202)]

@@ -5,7 +5,7 @@ commit hook; each function that writes through the helper can be run again.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence, Set
 from functools import cache
 from pathlib import Path
 
@@ -84,14 +84,12 @@ def functions() -> Sequence[tuple[str, ast.FunctionDef]]:
     return found
 
 
-def called(function: ast.FunctionDef) -> Iterator[str]:
-    """Yield the names of what a function calls, `atomic` for `transaction.atomic()`."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute):
-                yield node.func.attr
-            elif isinstance(node.func, ast.Name):
-                yield node.func.id
+@cache
+def called(function: ast.FunctionDef) -> Set[str]:
+    """Return the names of what a function calls, `atomic` for `transaction.atomic()`."""
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    methods = {each.attr for each in calls if isinstance(each, ast.Attribute)}
+    return methods | {each.id for each in calls if isinstance(each, ast.Name)}
 
 
 def test_no_writer_opens_a_transaction_of_its_own() -> None:
@@ -103,7 +101,7 @@ def test_every_writer_through_the_helper_is_repeated() -> None:
     once: set[Place] = set()
     for file, each in functions():
         decorators = {node.id for node in each.decorator_list if isinstance(node, ast.Name)}
-        if OPENS & set(called(each)) and "retry_write" not in decorators:
+        if OPENS & called(each) and "retry_write" not in decorators:
             once.add((file, each.name))
     assert once == REPEATED_BY_CALLER.keys()
 

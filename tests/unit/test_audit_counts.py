@@ -304,13 +304,12 @@ def test_an_obstacle_of_the_moment_does_not_stay(found: Output) -> None:
     assert (second.verdict, second.obstacles) == (AuditVerdict.PROVED, ())
 
 
-WHERE = TopicPartition("out", 0)
 TOTALS = KeyTotals(10, 8, 2, 0, 1, 0, 0)
 READABLE, BLOCKED = Offsets(0, 9, 9, 1), Offsets(0, 5, 9, 1)
 
 
 def topics(now: Offsets = READABLE, **fields: object) -> ComparedTopics:
-    return ComparedTopics({TopicPartition("in", 0): (0, 10)}, {WHERE: now}, **fields)  # type: ignore[arg-type]
+    return ComparedTopics({TopicPartition("in", 0): (0, 10)}, {OUT: now}, **fields)  # type: ignore[arg-type]
 
 
 def kinds_of_keys(found: ComparedTopics, totals: KeyTotals) -> list[ObstacleKind]:

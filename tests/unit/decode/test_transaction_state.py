@@ -3,7 +3,7 @@ not.
 
 By vectors of the layout's description; by bytes that real 3.9.1 and 4.2.0 brokers wrote, against what
 Kafka's own tool printed (`tests/data/capture_transaction_state.py` made the files); and by kafka-python's
-codec, driven by Kafka's own schema, on every byte and field. Hostile bytes are in test_hostile_bytes.py.
+codec, driven by Kafka's own schema, on every byte and field. Hostile bytes are in test_bytes.py.
 """
 
 import json

@@ -272,8 +272,6 @@ def test_gaps_of_one_collector_are_one_finding() -> None:
     assert second.subject == "collector:groups"
 
 
-NOW = 1_795_000_000_000
-
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
 ORDER = (INFO, WARNING, CRITICAL)
 
@@ -322,11 +320,11 @@ CASES = (
 
 
 def impact(case: Case, readers: int | None = None) -> Impact:
-    since_ms = NOW - int(case.since_s * 1_000)
+    since_ms = NOW_MS - int(case.since_s * 1_000)
     return Impact(
         since_ms=since_ms,
         readers=case.readers,
-        blocked_ms=None if case.blocked_s is None else NOW - int(case.blocked_s * 1_000),
+        blocked_ms=None if case.blocked_s is None else NOW_MS - int(case.blocked_s * 1_000),
         records=case.records,
         ends_ms=None if case.ends_s is None else since_ms + int(case.ends_s * 1_000),
         is_usual=case.is_usual,
@@ -335,7 +333,7 @@ def impact(case: Case, readers: int | None = None) -> Impact:
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{n}: {case.title}" for n, case in enumerate(CASES, 1)])
 def test_a_blocker_has_the_severity_of_its_impact(case: Case) -> None:
-    assert of_block(impact(case), now_ms=NOW, limits=LIMITS) is case.severity
+    assert of_block(impact(case), now_ms=NOW_MS, limits=LIMITS) is case.severity
 
 
 @given(
@@ -351,9 +349,9 @@ def test_severity_never_falls_while_a_block_lasts(
 ) -> None:
     """An alert that resolves and fires again as the end comes nearer would be of no use."""
     case = Case("", INFO, since_s, readers, since_s if readers else None, records, ends_s)
-    first = of_block(impact(case), now_ms=NOW, limits=LIMITS)
+    first = of_block(impact(case), now_ms=NOW_MS, limits=LIMITS)
     grown = impact(case)._replace(records=records + more_records)
-    later = of_block(grown, now_ms=NOW + 1_000 * more_s, limits=LIMITS)
+    later = of_block(grown, now_ms=NOW_MS + 1_000 * more_s, limits=LIMITS)
     assert ORDER.index(later) >= ORDER.index(first)
 
 
@@ -361,13 +359,13 @@ def test_severity_never_falls_while_a_block_lasts(
     ("left_s", "severity"), [(None, CRITICAL), (-5, CRITICAL), (0, CRITICAL), (600, CRITICAL), (601, WARNING)]
 )
 def test_severity_of_a_loss_grows_as_it_approaches(left_s: int | None, severity: Severity) -> None:
-    loss_ms = None if left_s is None else NOW + left_s * 1_000
-    assert before_loss(loss_ms, now_ms=NOW, limits=LIMITS) is severity
+    loss_ms = None if left_s is None else NOW_MS + left_s * 1_000
+    assert before_loss(loss_ms, now_ms=NOW_MS, limits=LIMITS) is severity
 
 
 @pytest.mark.parametrize(("lasts_s", "severity"), [(0, WARNING), (300, WARNING), (300.5, CRITICAL)])
 def test_an_outage_of_a_whole_kind_is_more_severe_once_it_lasts(lasts_s: float, severity: Severity) -> None:
-    assert lasting_severity(NOW - int(lasts_s * 1_000), now_ms=NOW, limits=LIMITS) is severity
+    assert lasting_severity(NOW_MS - int(lasts_s * 1_000), now_ms=NOW_MS, limits=LIMITS) is severity
 
 
 def test_the_worst_severity_is_chosen() -> None:
