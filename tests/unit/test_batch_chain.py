@@ -41,6 +41,16 @@ def links(sink: str = "exactly_once", **facts: Any) -> tuple[ChainLink, ...]:
     return chain_links(BatchFacts(17, sink, **{"planned": True, "planned_ms": NOW_MS - 3_000, **facts}))
 
 
+def prepared(*fates: TransactionFate, **facts: Any) -> dict[str, Any]:
+    """Return the facts of a batch that was decided, whose transactions ended so."""
+    return {"decision": decided(), "ended": ended(*fates), **facts}
+
+
+def aborted(*fates: TransactionFate, **facts: Any) -> dict[str, Any]:
+    """Return the facts of a batch whose round was aborted."""
+    return {**prepared(*fates, **facts), "decision": decided(Decided.ABORTED)}
+
+
 def letters(found: tuple[ChainLink, ...]) -> str:
     assert [each.link for each in found] == list(BatchStep)
     assert all(each.evidence for each in found), "a link without evidence"
@@ -58,137 +68,89 @@ def letters(found: tuple[ChainLink, ...]) -> str:
         (5, {"planned": False, "checkpointed": True}, "DD???D", "", "its end proves its beginning"),
         (6, {"planned": False}, "?wwwww", "", "nothing at all was seen of it"),
         (7, {"progress_ended_ms": NOW_MS}, "DD???D", "", "its progress event comes after commits/N"),
-        (10, {"decision": decided(), "ended": ended(OPEN, OPEN), "alive": True}, "DDDwww", "", "at it"),
+        (10, prepared(OPEN, OPEN, alive=True), "DDDwww", "", "at it"),
         (
             11,
-            {"decision": decided(), "ended": ended(OPEN, OPEN), "alive": False},
+            prepared(OPEN, OPEN, alive=False),
             "DDDBww",
             RECOVER_AND_COMMIT,
             "its driver died between the decision and the first commit",
         ),
-        (
-            12,
-            {"decision": decided(), "ended": ended(GOOD, OPEN), "alive": False},
-            "DDDBww",
-            RECOVER_AND_COMMIT,
-            "in the middle of the commits",
-        ),
+        (12, prepared(GOOD, OPEN, alive=False), "DDDBww", RECOVER_AND_COMMIT, "in the middle of the commits"),
         (
             13,
-            {"decision": decided(), "ended": ended(OPEN, OPEN), "alive": True, "overdue": True},
+            prepared(OPEN, OPEN, alive=True, overdue=True),
             "DDDBww",
             RECOVER_AND_COMMIT,
             "a listener is heard, but nobody has gone on",
         ),
-        (14, {"decision": decided(), "ended": ended(OPEN, OPEN)}, "DDDwww", "", "just decided; who knows"),
+        (14, prepared(OPEN, OPEN), "DDDwww", "", "just decided; who knows"),
         (
             15,
-            {"decision": decided(), "ended": ended(GOING, GOOD), "alive": False},
+            prepared(GOING, GOOD, alive=False),
             "DDDwww",
             "",
             "the coordinators have decided: their markers come by themselves",
         ),
-        (
-            16,
-            {"decision": decided(), "ended": ended(GOOD, GOOD), "alive": True},
-            "DDDDww",
-            "",
-            "the ledger is to be told",
-        ),
+        (16, prepared(GOOD, GOOD, alive=True), "DDDDww", "", "the ledger is to be told"),
         (
             17,
-            {"decision": decided(), "ended": ended(GOOD, GOOD), "alive": False},
+            prepared(GOOD, GOOD, alive=False),
             "DDDDBw",
             RECOVER_AND_COMMIT,
             "its driver died before it told the ledger",
         ),
-        (
-            18,
-            {"decision": decided(), "ended": ended(GOOD, BAD), "alive": False},
-            "DDDBww",
-            LOST,
-            "one timed out before it was committed",
-        ),
-        (
-            19,
-            {"decision": decided(), "ended": ended(BAD, OPEN), "alive": True},
-            "DDDBww",
-            LOST,
-            "lost, whoever is at it",
-        ),
-        (
-            20,
-            {"decision": decided(), "ended": ended(DARK, GOOD), "alive": True},
-            "DDD?ww",
-            "",
-            "an id has gone on",
-        ),
+        (18, prepared(GOOD, BAD, alive=False), "DDDBww", LOST, "one timed out before it was committed"),
+        (19, prepared(BAD, OPEN, alive=True), "DDDBww", LOST, "lost, whoever is at it"),
+        (20, prepared(DARK, GOOD, alive=True), "DDD?ww", "", "an id has gone on"),
         (
             21,
-            {"decision": decided(), "done": done(), "ended": ended(DARK, DARK), "alive": True},
+            prepared(DARK, DARK, done=done(), alive=True),
             "DDDDDw",
             "",
             "the ledger tells of what no coordinator does",
         ),
         (
             22,
-            {"decision": decided(), "done": done(), "ended": ended(GOOD, GOOD), "alive": False},
+            prepared(GOOD, GOOD, done=done(), alive=False),
             "DDDDDB",
             RECOVER_AND_COMMIT,
             "its driver died before commits/N: a restart skips the batch",
         ),
-        (
-            23,
-            {"decision": decided(), "done": done(), "checkpointed": True, "alive": True},
-            "DDDDDD",
-            "",
-            "all of it",
-        ),
+        (23, prepared(done=done(), checkpointed=True, alive=True), "DDDDDD", "", "all of it"),
         (
             24,
-            {"decision": decided(), "done": done(DecisionOutcome.LOST, "a"), "alive": True},
+            prepared(done=done(DecisionOutcome.LOST, "a"), alive=True),
             "DDDBDw",
             LOST,
             "the ledger itself says that it is lost",
         ),
         (
             25,
-            {"decision": decided(), "done": done(), "ended": ended(GOOD, BAD), "checkpointed": True},
+            prepared(GOOD, BAD, done=done(), checkpointed=True),
             "DDDBDD",
             LOST,
             "the ledger says committed, a coordinator says aborted: never believe the better",
         ),
-        (
-            26,
-            {"decision": decided(number=0), "alive": True},
-            "DDDDww",
-            "",
-            "no rows, nothing to commit",
-        ),
+        (26, {"decision": decided(number=0), "alive": True}, "DDDDww", "", "no rows, nothing to commit"),
         (
             27,
-            {"decision": decided(), "ended": ended(GOOD, GOOD), "checkpointed": True, "alive": True},
+            prepared(GOOD, GOOD, checkpointed=True, alive=True),
             "DDDDBD",
             RECOVER_AND_COMMIT,
             "Spark went on, and the ledger does not know why",
         ),
-        (
-            30,
-            {"decision": decided(Decided.ABORTED), "ended": ended(BAD, BAD), "alive": True},
-            "Dwwwww",
-            "",
-            "the round was aborted, the next one is to come",
-        ),
+        (30, aborted(BAD, BAD, alive=True), "Dwwwww", "", "the round was aborted, the next one is to come"),
         (
             31,
-            {"decision": decided(Decided.ABORTED), "ended": ended(OPEN, BAD), "alive": False},
+            aborted(OPEN, BAD, alive=False),
             "DBwwww",
             RECOVER_AND_ABORT,
             "decided to abort, and one is still open",
         ),
         (
             32,
-            {"decision": decided(Decided.ABORTED), "done": done(DecisionOutcome.ABORTED), "alive": False},
+            aborted(done=done(DecisionOutcome.ABORTED), alive=False),
             "Dwwwww",
             "",
             "aborted to the end: a restart writes it again",

@@ -54,6 +54,15 @@ def polls_every(seconds: float, *lags: int) -> tuple[Point, ...]:
 
 
 STEADY = tuple(range(100, 300, 10))
+
+
+def steady(last_s: float) -> tuple[Commit, ...]:
+    """Commits that advance every 5 s, the last of them `last_s` ago."""
+    return commits_every(5, *STEADY, last_s=last_s)
+
+
+#: Commits of one offset again and again; polls whose lag grows.
+REPEATED, RISING = commits_every(5, *[100] * 20), polls_every(20, *range(100, 1_000, 100))
 DAY_S = 86_400
 
 
@@ -80,12 +89,7 @@ CASES = (
     # 5-8: who has read all is well, whatever was before. Lag 0 is to the LSO: a read_committed consumer
     # gets no further, and on a transactional topic the high watermark is never reached by records alone.
     Case("it has read all, and goes on committing", OK, unread=0, unread_s=None),
-    Case(
-        "it has read all and was last heard of yesterday: nothing came since",
-        OK,
-        0,
-        commits_every(5, *STEADY, last_s=DAY_S),
-    ),
+    Case("it has read all and was last heard of yesterday: nothing came since", OK, 0, steady(DAY_S)),
     Case("it has read all after a rewind", OK, 0, commits_every(5, 900, 100, 500, 900)),
     # 8-13: BLOCKED, the worst: it has read all that it may, and more lies behind an LSO that does not move.
     # This was once called OK.
@@ -103,7 +107,7 @@ CASES = (
         "it is at the LSO and has not committed for a day: it could read nothing, and is blocked",
         BLOCKED,
         0,
-        commits_every(5, *STEADY, last_s=DAY_S),
+        steady(DAY_S),
         at_lso_s=DAY_S,
     ),
     Case("it is at the LSO, and no commit of it is known: its offset is", BLOCKED, 0, (), at_lso_s=60),
@@ -111,7 +115,7 @@ CASES = (
         "it died before the LSO: what it could read lies there, so it is dead and not blocked",
         STOP,
         10,
-        commits_every(5, *STEADY, last_s=420),
+        steady(420),
         unread_s=419,
     ),
     # 9-11: it works.
@@ -125,32 +129,26 @@ CASES = (
         unread_s=300,
     ),
     # 12-20: STOP, Burrow's rule 3: silent for longer than the remembered commits took.
-    Case(
-        "it committed every 5 s, and not for 2 minutes",
-        STOP,
-        10,
-        commits_every(5, *STEADY, last_s=120),
-        unread_s=119,
-    ),
+    Case("it committed every 5 s, and not for 2 minutes", STOP, 10, steady(120), unread_s=119),
     Case(
         "the same, but the first unread record came 3 s ago: there was nothing to commit",
         OK,
         10,
-        commits_every(5, *STEADY, last_s=120),
+        steady(120),
         unread_s=3,
     ),
     Case(
         "a topic that was silent for a day gets a record: Burrow calls STOP until it commits",
         OK,
         1,
-        commits_every(5, *STEADY, last_s=DAY_S),
+        steady(DAY_S),
         unread_s=0.2,
     ),
     Case(
         "it had read all at its last commits and died: Burrow calls it OK for ever",
         STOP,
         10,
-        commits_every(5, *STEADY, last_s=300),
+        steady(300),
         polls_every(20, 0, 0, 0, 0, 4, 8, 10),
         250,
     ),
@@ -172,7 +170,7 @@ CASES = (
         "restarted after a day's pause, then dead for 10 minutes: the pause is no habit",
         STOP,
         10,
-        (Commit(NOW - DAY_S * 1000, 1), *commits_every(5, *STEADY, last_s=600)),
+        (Commit(NOW - DAY_S * 1000, 1), *steady(600)),
         unread_s=599,
     ),
     Case(
@@ -190,13 +188,7 @@ CASES = (
         unread_s=None,
     ),
     # 21-26: STALL, rule 4: the same offset again and again.
-    Case(
-        "a Java consumer commits 100 every 5 s while there is more",
-        STALL,
-        10,
-        commits_every(5, *[100] * 20),
-        unread_s=95,
-    ),
+    Case("a Java consumer commits 100 every 5 s while there is more", STALL, 10, REPEATED, unread_s=95),
     Case("the same after it had advanced", STALL, 10, commits_every(5, 80, 90, *[100] * 10), unread_s=None),
     Case(
         "the same offset three times within 10 s: one slow batch",
@@ -209,7 +201,7 @@ CASES = (
         "idle commits of one offset, and the first record after them came 2 s ago",
         OK,
         1,
-        commits_every(5, *[100] * 20),
+        REPEATED,
         unread_s=2,
     ),
     Case(
@@ -243,12 +235,7 @@ CASES = (
         unread_s=None,
     ),
     # 31-36: WARN, rule 5: it advances and falls behind.
-    Case(
-        "its lag grows for three minutes",
-        WARN,
-        900,
-        points=polls_every(20, 100, 200, 300, 400, 500, 600, 700, 800, 900),
-    ),
+    Case("its lag grows for three minutes", WARN, 900, points=RISING),
     Case("its lag stands still above 0: Burrow warns", OK, 500, points=polls_every(20, *[500] * 9)),
     Case(
         "its lag goes up and down as batches come",
@@ -268,14 +255,7 @@ CASES = (
         900,
         points=polls_every(2, 100, 200, 300, 400, 500, 600, 700, 800, 900),
     ),
-    Case(
-        "its lag grows, and it repeats one offset: that is worse",
-        STALL,
-        900,
-        commits_every(5, *[100] * 20),
-        polls_every(20, 100, 200, 300, 400, 500, 600, 700, 800, 900),
-        None,
-    ),
+    Case("its lag grows, and it repeats one offset: that is worse", STALL, 900, REPEATED, RISING, None),
 )
 
 

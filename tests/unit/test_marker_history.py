@@ -48,85 +48,65 @@ def marker(end: str, at_ms: int, epoch: int = 3, where: TopicPartition = HERE, p
     return EndMarker(where, at_ms, pid, epoch, end == "commit", at_ms)
 
 
+#: Reports of a transaction that is open, of the next one, of one that is done, of that one's end later, and
+#: of the id initialised again.
+OPEN, NEXT, DONE = report("ongoing"), report("ongoing", 6_000), report("committed")
+LATER, ANEW = report("committed", at_ms=5_000), report("empty", None, 4)
 Report = TransactionRecord | None
 #: A name, two reports, the markers between, and the transitions: kind, confidence, instant, open for.
 CASES: Sequence[tuple[str, Report, TransactionRecord | Tombstone, list[EndMarker], list[str]]] = [
-    ("a first report is a baseline", None, report("ongoing"), [], ["baseline certain"]),
-    ("a list alone has no epoch", report("committed"), report("ongoing", 3_000, NOT_REPORTED), [], []),
+    ("a first report is a baseline", None, OPEN, [], ["baseline certain"]),
+    ("a list alone has no epoch", DONE, report("ongoing", 3_000, NOT_REPORTED), [], []),
     (
         "an idle id begins at the instant that its coordinator reports",
-        report("committed"),
+        DONE,
         report("ongoing", 2_500, at_ms=9_000),
         [],
         ["begin certain 2500"],
     ),
-    (
-        "the report itself names the end",
-        report("ongoing"),
-        report("committed", at_ms=5_000),
-        [],
-        ["commit certain 5000 4000"],
-    ),
-    (
-        "a marker has the instant",
-        report("ongoing"),
-        report("committed", at_ms=5_000),
-        [marker("commit", 4_200)],
-        ["commit certain 4200 3200"],
-    ),
+    ("the report itself names the end", OPEN, LATER, [], ["commit certain 5000 4000"]),
+    ("a marker has the instant", OPEN, LATER, [marker("commit", 4_200)], ["commit certain 4200 3200"]),
     (
         "a client's abort is probable",
-        report("ongoing"),
+        OPEN,
         report("aborted", at_ms=5_000),
         [],
         ["client_abort probable 5000 4000"],
     ),
     (
         "the next transaction is open, and a marker tells how the first ended",
-        report("ongoing"),
-        report("ongoing", 6_000),
+        OPEN,
+        NEXT,
         [marker("commit", 5_900)],
         ["commit probable 5900 4900", "begin certain 6000"],
     ),
-    (
-        "without a marker no end is claimed",
-        report("ongoing"),
-        report("ongoing", 6_000),
-        [],
-        ["begin ambiguous 6000"],
-    ),
-    (
-        "a marker before its begin is another's",
-        report("ongoing"),
-        report("ongoing", 6_000),
-        [marker("abort", 900)],
-        ["begin ambiguous 6000"],
-    ),
+    ("without a marker no end is claimed", OPEN, NEXT, [], ["begin ambiguous 6000"]),
+    ("a marker before its begin is another's", OPEN, NEXT, [marker("abort", 900)], ["begin ambiguous 6000"]),
     (
         "another producer's marker is no end",
-        report("ongoing"),
-        report("ongoing", 6_000),
+        OPEN,
+        NEXT,
         [marker("commit", 5_000, pid=8)],
         ["begin ambiguous 6000"],
     ),
     (
         "a marker of the open transaction's own is not taken for an earlier one",
-        report("committed"),
-        report("ongoing", 6_000),
+        DONE,
+        NEXT,
         [marker("commit", 6_500)],
         ["begin certain 6000"],
     ),
     (
         "two partitions of one transaction are one end",
-        report("ongoing"),
-        report("empty", None, 4),
+        OPEN,
+        ANEW,
         [marker("commit", 5_000), marker("commit", 5_004, where=THERE)],
         ["commit probable 5000 4000", "reinit probable 2000"],
     ),
     (
         "transactions between two reports count as far as markers show them",
-        report("ongoing"),
-        report("empty", None, 4),
+        OPEN,
+        ANEW,
         [marker("commit", 5_000), marker("abort", 5_500)],
         [
             "commit probable 5000 4000",
@@ -137,15 +117,15 @@ CASES: Sequence[tuple[str, Report, TransactionRecord | Tombstone, list[EndMarker
     ),
     (
         "one that began and ended between reports",
-        report("committed"),
+        DONE,
         report("committed", 3_000, at_ms=5_000),
         [marker("commit", 3_400)],
         ["begin certain 3000", "commit certain 3400 400"],
     ),
     (
         "a marker that was read late ends no other transaction",
-        report("committed"),
-        report("ongoing", 6_000),
+        DONE,
+        NEXT,
         [marker("commit", 2_100)],
         ["begin certain 6000"],
     ),
@@ -158,8 +138,8 @@ CASES: Sequence[tuple[str, Report, TransactionRecord | Tombstone, list[EndMarker
     ),
     (
         "a marker of an abort has no instant of a commit",
-        report("ongoing"),
-        report("committed", at_ms=5_000),
+        OPEN,
+        LATER,
         [marker("abort", 1_100)],
         ["commit certain 5000 4000"],
     ),
@@ -184,13 +164,7 @@ CASES: Sequence[tuple[str, Report, TransactionRecord | Tombstone, list[EndMarker
         [],
         ["takeover ambiguous 5000 4000"],
     ),
-    (
-        "what is being ended ends as decided",
-        report("committing"),
-        report("ongoing", 6_000),
-        [],
-        ["begin certain 6000"],
-    ),
+    ("what is being ended ends as decided", report("committing"), NEXT, [], ["begin certain 6000"]),
     (
         "partitions left while markers are written are no news",
         report("committing"),
@@ -198,7 +172,7 @@ CASES: Sequence[tuple[str, Report, TransactionRecord | Tombstone, list[EndMarker
         [],
         [],
     ),
-    ("a forgotten id", report("committed"), Tombstone("pay"), [], ["expiry probable 2000"]),
+    ("a forgotten id", DONE, Tombstone("pay"), [], ["expiry probable 2000"]),
 ]
 
 

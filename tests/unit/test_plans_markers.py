@@ -25,6 +25,12 @@ from tests.unit.factories import (
     open_producer,
 )
 
+NOT_HANGING, PREPARE, NOTHING_OPEN = (
+    RefusalReason.NOT_HANGING,
+    RefusalReason.PREPARE,
+    RefusalReason.NOTHING_OPEN,
+)
+ALREADY_ENDED = RefusalReason.ALREADY_ENDED
 NAME = "payments-7"
 
 
@@ -68,23 +74,17 @@ GONE = blocked_log(lso=None, high_watermark=None, opened=(), unseen="there is no
             10,
             marked(owned(), said=described_transaction()),
             None,
-            RefusalReason.NOT_HANGING,
+            NOT_HANGING,
             "The coordinator still owns this",
         ),
         (
             11,
             marked(owned(Why.PAST_TIMEOUT, PartitionVerdict.LATE), said=described_transaction()),
             10,
-            RefusalReason.NOT_HANGING,
+            NOT_HANGING,
             NAME,
         ),
-        (
-            12,
-            marked(owned(Why.TWO_PHASE), said=described_transaction()),
-            None,
-            RefusalReason.NOT_HANGING,
-            "Fence the id",
-        ),
+        (12, marked(owned(Why.TWO_PHASE), said=described_transaction()), None, NOT_HANGING, "Fence the id"),
         # Refused: it is decided, whatever its verdict.
         (
             20,
@@ -93,14 +93,14 @@ GONE = blocked_log(lso=None, high_watermark=None, opened=(), unseen="there is no
                 said=described_transaction(state=TransactionState.PREPARE_COMMIT),
             ),
             None,
-            RefusalReason.PREPARE,
+            PREPARE,
             "decided to commit it",
         ),
         (
             21,
             marked(owned(), said=described_transaction(state=TransactionState.PREPARE_ABORT)),
             None,
-            RefusalReason.PREPARE,
+            PREPARE,
             "Bring back",
         ),
         # Refused: it cannot be told.
@@ -116,21 +116,15 @@ GONE = blocked_log(lso=None, high_watermark=None, opened=(), unseen="there is no
         (33, marked(unknown(Why.SEEN_ONCE)), None, RefusalReason.NOT_SEEN, "once only"),
         (34, marked(log=GONE), None, RefusalReason.NOT_SEEN, "there is no such partition"),
         # Refused: nothing is there.
-        (
-            40,
-            marked(log=blocked_log(opened=())),
-            None,
-            RefusalReason.NOTHING_OPEN,
-            "No transaction is open in payments-0",
-        ),
+        (40, marked(log=blocked_log(opened=())), None, NOTHING_OPEN, "No transaction is open in payments-0"),
         (
             41,
             marked(hanging_transaction()),
             11,
-            RefusalReason.ALREADY_ENDED,
+            ALREADY_ENDED,
             "at offset 11: it has ended. 1 transaction of other",
         ),
-        (42, marked(log=blocked_log(opened=())), 10, RefusalReason.ALREADY_ENDED, "it has ended."),
+        (42, marked(log=blocked_log(opened=())), 10, ALREADY_ENDED, "it has ended."),
     ],
 )
 def test_offered_or_refused(

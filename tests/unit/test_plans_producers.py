@@ -27,6 +27,8 @@ from tests.unit.factories import (
     plan_producer,
 )
 
+NOTHING_OPEN, PREPARE, HEALTHY = RefusalReason.NOTHING_OPEN, RefusalReason.PREPARE, RefusalReason.HEALTHY
+OWN_SINK = RefusalReason.OWN_SINK
 LIMITS = Limits()
 TWO_PHASE = TWO_PHASE_COMMIT_TIMEOUT_MS
 #: Open for half a minute, written to just now; the same, but nobody saw it write; written to long ago.
@@ -79,69 +81,21 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
             13,
             in_state(TransactionState.EMPTY),
             LIMITS,
-            [RefusalReason.NOTHING_OPEN],
+            [NOTHING_OPEN],
             "payments-0 holds a transaction of it",
         ),
-        (
-            14,
-            in_state(TransactionState.COMPLETE_COMMIT),
-            LIMITS,
-            [RefusalReason.NOTHING_OPEN],
-            "CompleteCommit",
-        ),
-        (
-            15,
-            in_state(TransactionState.COMPLETE_ABORT),
-            LIMITS,
-            [RefusalReason.NOTHING_OPEN],
-            "CompleteAbort",
-        ),
-        (
-            16,
-            in_state(TransactionState.PREPARE_COMMIT),
-            LIMITS,
-            [RefusalReason.PREPARE],
-            "the leader of payments-0",
-        ),
-        (
-            17,
-            in_state(TransactionState.PREPARE_ABORT),
-            LIMITS,
-            [RefusalReason.PREPARE],
-            "decided to abort it",
-        ),
-        (
-            18,
-            in_state(TransactionState.PREPARE_ABORT, partitions=()),
-            LIMITS,
-            [RefusalReason.PREPARE],
-            "its coordinator",
-        ),
+        (14, in_state(TransactionState.COMPLETE_COMMIT), LIMITS, [NOTHING_OPEN], "CompleteCommit"),
+        (15, in_state(TransactionState.COMPLETE_ABORT), LIMITS, [NOTHING_OPEN], "CompleteAbort"),
+        (16, in_state(TransactionState.PREPARE_COMMIT), LIMITS, [PREPARE], "the leader of payments-0"),
+        (17, in_state(TransactionState.PREPARE_ABORT), LIMITS, [PREPARE], "decided to abort it"),
+        (18, in_state(TransactionState.PREPARE_ABORT, partitions=()), LIMITS, [PREPARE], "its coordinator"),
         # Refused, an admin may: it is healthy.
-        (20, plan_producer(**YOUNG), LIMITS, [RefusalReason.HEALTHY], "within its limit of 1 min"),
-        (21, plan_producer(**UNSEEN), LIMITS, [RefusalReason.HEALTHY], "open for 30 s"),
-        (
-            22,
-            plan_producer(silent_since_ms=NOW_MS - 59_000),
-            HOUR,
-            [RefusalReason.HEALTHY],
-            "within the last minute",
-        ),
-        (23, plan_producer(silent_since_ms=None), HOUR, [RefusalReason.HEALTHY], "cannot be seen"),
-        (
-            24,
-            plan_producer(usual=USUAL, silent_since_ms=NOW_MS),
-            LIMITS,
-            [RefusalReason.HEALTHY],
-            "usual where",
-        ),
-        (
-            25,
-            plan_producer(started_ms=None, silent_since_ms=None),
-            LIMITS,
-            [RefusalReason.HEALTHY],
-            "is unknown",
-        ),
+        (20, plan_producer(**YOUNG), LIMITS, [HEALTHY], "within its limit of 1 min"),
+        (21, plan_producer(**UNSEEN), LIMITS, [HEALTHY], "open for 30 s"),
+        (22, plan_producer(silent_since_ms=NOW_MS - 59_000), HOUR, [HEALTHY], "within the last minute"),
+        (23, plan_producer(silent_since_ms=None), HOUR, [HEALTHY], "cannot be seen"),
+        (24, plan_producer(usual=USUAL, silent_since_ms=NOW_MS), LIMITS, [HEALTHY], "usual where"),
+        (25, plan_producer(started_ms=None, silent_since_ms=None), LIMITS, [HEALTHY], "is unknown"),
         # Refused, an admin may: another system may have decided to commit it.
         (
             31,
@@ -154,11 +108,11 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
             32,
             plan_producer("sink-0-17", described_transaction("sink-0-17", timeout_ms=TWO_PHASE), **YOUNG),
             LIMITS,
-            [RefusalReason.TWO_PHASE, RefusalReason.HEALTHY],
+            [RefusalReason.TWO_PHASE, HEALTHY],
             "checkpointed data",
         ),
         # Refused, also by force: our own sink's.
-        (40, plan_producer(SINK_ID, sink=SinkOwner()), LIMITS, [RefusalReason.OWN_SINK], "[[checkpoints]]"),
+        (40, plan_producer(SINK_ID, sink=SinkOwner()), LIMITS, [OWN_SINK], "[[checkpoints]]"),
         (
             41,
             plan_producer(
@@ -168,23 +122,17 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
                 **YOUNG,
             ),
             LIMITS,
-            [RefusalReason.OWN_SINK],
+            [OWN_SINK],
             "finish_batch q-1@41",
         ),
         (
             42,
             plan_producer(SINK_ID, described_transaction(SINK_ID), sink=SinkOwner("q-1", "orders", 41)),
             LIMITS,
-            [RefusalReason.OWN_SINK],
+            [OWN_SINK],
             "roll_back_batch q-1@41",
         ),
-        (
-            43,
-            plan_producer(sink=SinkOwner("q-1", "orders")),
-            LIMITS,
-            [RefusalReason.OWN_SINK],
-            "see its query",
-        ),
+        (43, plan_producer(sink=SinkOwner("q-1", "orders")), LIMITS, [OWN_SINK], "see its query"),
     ],
 )
 def test_offered_or_refused(

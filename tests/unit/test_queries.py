@@ -129,6 +129,13 @@ def test_rows_written_are_the_ledgers(
     assert rows_written(decision, outcome) == rows, f"case {number}"
 
 
+ONGOING, COMMITTED, ABORTED = (
+    TransactionState.ONGOING,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+)
+
+
 def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more: Any) -> Coordinated:
     values = {"producer_id": 4_000, "started_ms": STARTED_MS, **more}
     return Coordinated(state, producer_epoch=epoch, updated_ms=NOW_MS, client_version=version, **values)
@@ -137,57 +144,32 @@ def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more:
 @pytest.mark.parametrize(
     ("number", "now", "fate", "why"),
     [
-        (1, newest(TransactionState.ONGOING), OPEN, "as it was left"),
+        (1, newest(ONGOING), OPEN, "as it was left"),
         (2, newest(TransactionState.PREPARE_COMMIT), GOING, "decided, markers are being written"),
-        (
-            3,
-            newest(TransactionState.COMPLETE_COMMIT),
-            GOOD,
-            "the same epoch: a client of librdkafka, ended by EndTxn v4",
-        ),
-        (
-            4,
-            newest(TransactionState.COMPLETE_COMMIT, epoch=4, version=2),
-            GOOD,
-            "protocol 2 commits under the next epoch",
-        ),
-        (
-            5,
-            newest(TransactionState.COMPLETE_COMMIT, epoch=4),
-            DARK,
-            "an older one does not: another's commit",
-        ),
+        (3, newest(COMMITTED), GOOD, "the same epoch: a client of librdkafka, ended by EndTxn v4"),
+        (4, newest(COMMITTED, epoch=4, version=2), GOOD, "protocol 2 commits under the next epoch"),
+        (5, newest(COMMITTED, epoch=4), DARK, "an older one does not: another's commit"),
         (
             6,
             newest(TransactionState.PREPARE_ABORT, epoch=4),
             BAD,
             "the coordinator's timeout raises the epoch",
         ),
-        (7, newest(TransactionState.COMPLETE_ABORT, epoch=4, version=2), BAD, "so does protocol 2"),
-        (8, newest(TransactionState.COMPLETE_ABORT), BAD, "aborted under its own epoch"),
-        (9, newest(TransactionState.COMPLETE_ABORT, epoch=5), DARK, "two epochs on: another's abort"),
+        (7, newest(ABORTED, epoch=4, version=2), BAD, "so does protocol 2"),
+        (8, newest(ABORTED), BAD, "aborted under its own epoch"),
+        (9, newest(ABORTED, epoch=5), DARK, "two epochs on: another's abort"),
         (
             10,
             newest(TransactionState.EMPTY, epoch=4, started_ms=None),
             DARK,
             "initialised again: after what?",
         ),
-        (11, newest(TransactionState.ONGOING, epoch=4), DARK, "another's transaction"),
-        (12, newest(TransactionState.ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
-        (
-            13,
-            newest(TransactionState.COMPLETE_ABORT, started_ms=NOW_MS),
-            DARK,
-            "of the same epoch, and not ours",
-        ),
-        (14, newest(TransactionState.COMPLETE_COMMIT, producer_id=9), DARK, "another producer id"),
-        (15, newest(TransactionState.COMPLETE_COMMIT, epoch=2), DARK, "older than ours: the row is old"),
-        (
-            16,
-            newest(TransactionState.COMPLETE_COMMIT, started_ms=None),
-            GOOD,
-            "no start is told, the rest agrees",
-        ),
+        (11, newest(ONGOING, epoch=4), DARK, "another's transaction"),
+        (12, newest(ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
+        (13, newest(ABORTED, started_ms=NOW_MS), DARK, "of the same epoch, and not ours"),
+        (14, newest(COMMITTED, producer_id=9), DARK, "another producer id"),
+        (15, newest(COMMITTED, epoch=2), DARK, "older than ours: the row is old"),
+        (16, newest(COMMITTED, started_ms=None), GOOD, "no start is told, the rest agrees"),
         (17, None, DARK, "no such id is known"),
     ],
 )
@@ -200,16 +182,12 @@ def test_the_outcome_of_a_transaction_follows_its_coordinator(
 @pytest.mark.parametrize(
     ("number", "now", "again"),
     [
-        (1, newest(TransactionState.ONGOING, epoch=4), True),
-        (2, newest(TransactionState.ONGOING, started_ms=NOW_MS), True),
-        (3, newest(TransactionState.COMPLETE_COMMIT, producer_id=9), True),
+        (1, newest(ONGOING, epoch=4), True),
+        (2, newest(ONGOING, started_ms=NOW_MS), True),
+        (3, newest(COMMITTED, producer_id=9), True),
         (4, newest(TransactionState.EMPTY, epoch=4, started_ms=None), True),
-        (5, newest(TransactionState.COMPLETE_COMMIT, epoch=2), False),
-        (
-            6,
-            newest(TransactionState.COMPLETE_COMMIT, producer_id=9)._replace(updated_ms=STARTED_MS - 1),
-            False,
-        ),
+        (5, newest(COMMITTED, epoch=2), False),
+        (6, newest(COMMITTED, producer_id=9)._replace(updated_ms=STARTED_MS - 1), False),
         (7, None, False),
     ],
 )

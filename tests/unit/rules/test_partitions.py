@@ -30,6 +30,16 @@ from tests.unit.rules.factories import (
 LATE = (PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)
 
 
+def owned(**fields: Any) -> PinnedPartition:
+    """Return a partition that a transaction blocks whose coordinator owns it."""
+    return blocked_partition(lso_blocker(*OWNED, name="a"), **fields)
+
+
+def waiting(*at_lso_s_ago: float, **fields: Any) -> dict[str, Any]:
+    """Return the facts of a group that waits at the LSO."""
+    return {"groups": (blocked_group(blocked_offset(*at_lso_s_ago, **fields)),)}
+
+
 @pytest.mark.parametrize(
     ("number", "subject", "severity", "why"),
     [
@@ -76,18 +86,8 @@ def test_hanging_gives_the_command_that_ends_it() -> None:
 @pytest.mark.parametrize(
     ("number", "subject", "severity", "why"),
     [
-        (
-            1,
-            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=60),
-            None,
-            "the limit itself is within",
-        ),
-        (
-            2,
-            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=60.1),
-            "info",
-            "the transaction's finding accuses",
-        ),
+        (1, owned(pinned_s_ago=60), None, "the limit itself is within"),
+        (2, owned(pinned_s_ago=60.1), "info", "the transaction's finding accuses"),
         (
             3,
             blocked_partition(lso_blocker(*HANGS), pinned_s_ago=61),
@@ -111,69 +111,30 @@ def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None,
 @pytest.mark.parametrize(
     ("number", "subject", "facts", "severity", "why"),
     [
-        (
-            1,
-            blocked_partition(lso_blocker(*OWNED, name="a")),
-            {"groups": (blocked_group(blocked_offset(30)),)},
-            "info",
-            "a group has just come",
-        ),
-        (
-            2,
-            blocked_partition(lso_blocker(*OWNED, name="a")),
-            {"groups": (blocked_group(blocked_offset(61)),)},
-            "warning",
-            "it is blocked",
-        ),
-        (
-            3,
-            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=430),
-            {"groups": (blocked_group(blocked_offset(420)),)},
-            "critical",
-            "7 min",
-        ),
+        (1, owned(), waiting(30), "info", "a group has just come"),
+        (2, owned(), waiting(61), "warning", "it is blocked"),
+        (3, owned(pinned_s_ago=430), waiting(420), "critical", "7 min"),
         (
             4,
-            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=70),
-            {"groups": (blocked_group(blocked_offset(900)),)},
+            owned(pinned_s_ago=70),
+            waiting(900),
             "warning",
             "it was there before, at the end of the log: blocked since the LSO is",
         ),
         (
             5,
-            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=430),
+            owned(pinned_s_ago=430),
             {"queries": (query(positions=(source_position(),)),)},
             "warning",
             "a query came later",
         ),
-        (
-            6,
-            blocked_partition(lso_blocker(*OWNED, name="a")),
-            {"groups": (blocked_group(blocked_offset(90, partition=3)),)},
-            "info",
-            "elsewhere",
-        ),
-        (
-            7,
-            blocked_partition(lso_blocker(*OWNED, name="a")),
-            {"groups": (blocked_group(blocked_offset(90, how=Waiting.READS_PAST)),)},
-            "info",
-            "it reads uncommitted",
-        ),
-        (
-            8,
-            blocked_partition(lso_blocker(*HANGS)),
-            {"groups": (blocked_group(blocked_offset(90)),)},
-            "critical",
-            "nothing ever ends it",
-        ),
+        (6, owned(), waiting(90, partition=3), "info", "elsewhere"),
+        (7, owned(), waiting(90, how=Waiting.READS_PAST), "info", "it reads uncommitted"),
+        (8, blocked_partition(lso_blocker(*HANGS)), waiting(90), "critical", "nothing ever ends it"),
         (
             9,
             blocked_partition(lso_blocker(*OWNED, name="payments-7")),
-            {
-                "groups": (blocked_group(blocked_offset(90)),),
-                "transactions": (transaction(90, timeout_s=3_600),),
-            },
+            {**waiting(90), "transactions": (transaction(90, timeout_s=3_600),)},
             "critical",
             "no end in an hour",
         ),
@@ -181,7 +142,7 @@ def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None,
             10,
             blocked_partition(lso_blocker(*OWNED, name="payments-7"), pinned_s_ago=430),
             {
-                "groups": (blocked_group(blocked_offset(420)),),
+                **waiting(420),
                 "transactions": (transaction(440),),
                 "usual": {"payments": UsualCommit(80, 200_000)},
             },
