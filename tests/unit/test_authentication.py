@@ -13,6 +13,7 @@ BEARER = f"{KAFKA}.oauthbearer.OAuthBearerLoginModule required"
 HANDLER = "OAuthBearerLoginCallbackHandler"
 IAM = "software.amazon.msk.auth.iam.IAM"
 SASL = {"security.protocol": "sasl_ssl", "bootstrap.servers": "h:1"}
+PLAIN = {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
 
 
 @pytest.mark.parametrize(
@@ -91,17 +92,13 @@ SASL = {"security.protocol": "sasl_ssl", "bootstrap.servers": "h:1"}
                 "ssl.truststore.type": "PEM",
                 "ssl.enabled.protocols": "TLSv1.3,TLSv1.2",
                 "ssl.protocol": "TLSv1.3",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "a",
-                "sasl.password": "b",
+                **PLAIN,
             },
             {
                 "ssl.key.pem": "k",
                 "ssl.certificate.pem": "c",
                 "ssl.ca.pem": "a",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "a",
-                "sasl.password": "b",
+                **PLAIN,
             },
         ),
         (
@@ -111,17 +108,13 @@ SASL = {"security.protocol": "sasl_ssl", "bootstrap.servers": "h:1"}
                 "ssl.keystore.type": "PKCS12",
                 "ssl.truststore.location": "/b.pem",
                 "ssl.truststore.type": "PEM",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "a",
-                "sasl.password": "b",
+                **PLAIN,
             },
             {
                 "ssl.keystore.location": "/a.p12",
                 "ssl.keystore.password": "p",
                 "ssl.ca.location": "/b.pem",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "a",
-                "sasl.password": "b",
+                **PLAIN,
             },
         ),
     ],
