@@ -30,6 +30,8 @@ from fenceline.kafka.partitions import Offsets
 from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.plans.plan import Act, Plan, SubjectPlan
 
+log = logging.getLogger(__name__)
+
 #: An entry of `Action.follow_up`.
 Entry = dict[str, Any]
 LSO, GROUP, QUERY, RECOVERY, RESUMED, BATCH, STANDS = (
@@ -195,8 +197,6 @@ def _done(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Iterator[_Done]:
         if result["outcome"] == SubjectOutcome.DONE:
             yield _Done(subject, result["ended_ms"])
 
-
-log = logging.getLogger(__name__)
 
 NAME = ACTIONS
 #: An unreachable cluster delays the tick.

@@ -37,11 +37,22 @@ from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts import payload, redact
 from fenceline.alerts.limits import Alerting
 
+log = logging.getLogger(__name__)
+
 #: Seconds that a claim outlasts its try, to write the outcome.
 GRACE_S = 5.0
 #: The first and the longest pause before another try, and the number of tries that a row keeps.
 _FIRST_S, _LONGEST_S, _TRIES_KEPT = 1.0, 300.0, 10
 _ALERT, _TEST = Delivery.Origin.ALERT, Delivery.Origin.TEST
+#: Milliseconds for which an Alertmanager shows a test as firing.
+_TEST_LIVES_MS = 60_000
+_KINDS = {kind.value for kind in Channel.Kind}
+#: Maximum due rows to search for one that may start: several may belong to one channel.
+_LOOKED_AT = 50
+_WRITE_AGAIN_S = 0.2
+#: The columns that a message keeps when it is sent again.
+_SENT = ("cluster", "message_id", "group_key", "reason", "payload", "held")
+_REMEDY = "Enable it, then send the message again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +171,6 @@ def _count(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
         if limits.disable_after and many.update(enabled=False, disabled_at=Now(), disabled_why=why):
             subject = AuditedSubject("channel", claim.channel.pk, claim.channel.name)
             audit.record_change(Event.CHANNEL_DISABLED, subject, {"enabled": (True, False)})
-
-
-log = logging.getLogger(__name__)
-
-#: Milliseconds for which an Alertmanager shows a test as firing.
-_TEST_LIVES_MS = 60_000
-_KINDS = {kind.value for kind in Channel.Kind}
-#: Maximum due rows to search for one that may start: several may belong to one channel.
-_LOOKED_AT = 50
-_WRITE_AGAIN_S = 0.2
-#: The columns that a message keeps when it is sent again.
-_SENT = ("cluster", "message_id", "group_key", "reason", "payload", "held")
-_REMEDY = "Enable it, then send the message again."
 
 
 class CannotSend(ValueError):

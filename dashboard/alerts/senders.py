@@ -23,6 +23,8 @@ from dashboard.alerts import apprise_channels, ssrf
 from dashboard.alerts import http as alert_http
 from fenceline.alerts import redact
 
+log = logging.getLogger(__name__)
+
 PREFIX = "whsec_"
 #: Bytes of a secret that the specification permits.
 _SHORTEST, _LONGEST = 24, 64
@@ -64,8 +66,6 @@ def signature_header(keys: Iterable[str], message_id: str, timestamp_s: int, bod
 def _signature(raw: bytes, signed: bytes) -> str:
     return base64.b64encode(hmac.new(raw, signed, hashlib.sha256).digest()).decode()
 
-
-log = logging.getLogger(__name__)
 
 WEBHOOK, ALERTMANAGER, APPRISE = "webhook", "alertmanager", "apprise"
 _API = "/api/v2/alerts"

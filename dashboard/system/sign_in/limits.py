@@ -36,6 +36,8 @@ from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, ChangeOrigin, Changes, Event, Via
 from dashboard.system.origin import client_address, limited_address
 
+log = logging.getLogger(__name__)
+
 #: Maximum waiting sign-ins of one address; more are refused immediately.
 MOST_WAITING = 4
 #: Maximum seconds that a sign-in waits for its turn.
@@ -122,7 +124,6 @@ def password_turn(address: str | None) -> Iterator[None]:
                 del _waiting[address]
 
 
-log = logging.getLogger(__name__)
 #: Failures of one name from one address within this time share one row with a count.
 COUNTED_WITHIN = timedelta(hours=1)
 #: Maximum rows of failures, and of locks, in that time; further failures share one row without a name.

@@ -23,6 +23,8 @@ from dashboard.runtime.database_errors import log_line
 from dashboard.runtime.notify import GROUP, Bell, SessionCheck, session_name
 from dashboard.system import access, cluster_limits, live_sessions
 
+log = logging.getLogger(__name__)
+
 Scope: TypeAlias = dict[str, Any]
 Application: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
 
@@ -61,8 +63,6 @@ def _matches(origin: str, trusted: str) -> bool:
 RECHECK_S = 60.0
 #: Our close code, after which the page opens the sign-in.
 SIGNED_OUT = 4401
-
-log = logging.getLogger(__name__)
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]

@@ -44,6 +44,8 @@ from dashboard.system.sign_in.limits import Lock, record_refusal
 from dashboard.web.rendering import forbidden_page
 from fenceline.formatting import count_noun
 
+log = logging.getLogger(__name__)
+
 _BUSY_S = 5
 
 
@@ -154,7 +156,6 @@ def refused_page(request: HttpRequest, words: str, wanted: str, *, status: int) 
     return render(request, "sign_in/login.html", shown, status=status)
 
 
-log = logging.getLogger(__name__)
 _WITHIN_S = 10
 #: Signatures that only a provider can make: not `none`, and not those by the secret that we know, too.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
