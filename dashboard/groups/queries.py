@@ -345,7 +345,7 @@ def group_stores(row: Group) -> Sequence[Mapping[str, Any]]:
         else named_stores(row.group_id, logs)
     )
     return [
-        {"name": store.name_in(row.group_id), "store": store, "offsets": logs.get(store.changelog)}
+        {**store._asdict(), "name": store.name_in(row.group_id), "offsets": logs.get(store.changelog)}
         for store in stores
     ]
 

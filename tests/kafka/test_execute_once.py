@@ -32,8 +32,7 @@ PRELUDE = """
     import json, os, signal, sys, threading
     import django
     django.setup()
-    from dashboard.actions import execute, planning
-from dashboard.actions import follow_up
+    from dashboard.actions import execute, follow_up, planning
     from dashboard.actions import store as action_store
     from dashboard.celery import app
     from dashboard.models import Action

@@ -4,7 +4,6 @@ and corrected and nothing else is, and that the lists alone are enough where the
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from threading import Event
 
 import pytest
@@ -169,17 +168,26 @@ def test_nothing_is_corrected_while_ids_change_fast(
     topics = (f"lively-{stack.name}",)
     create_topics(kafka.bootstrap, *topics)
     over = Event()
+    #: Transactions that clients have made, and what the polls found.
+    lived: list[int] = []
+    polls: list[Reconciliation] = []
+
+    def have_both_been_busy() -> bool:
+        polls.extend(poll_twice(stack))
+        return len(polls) >= 2 * times and sum(lived) > 20
+
     with JavaAdmin(java, kafka.bootstrap) as oracle:
         cluster = ClientCluster(kafka.bootstrap, java, oracle, topics)
         ids = [f"lively-{stack.name}-{number}" for number in range(4)]
         lives = [RandomClient(cluster, name, random.Random(name)) for name in ids]
         with ThreadPoolExecutor(len(lives)) as pool:
-            running = [pool.submit(run_until, life, over) for life in lives]
+            running = [pool.submit(run_until, life, over, lived) for life in lives]
             try:
-                polls = [found for _ in range(times) for found in poll_twice(stack)]
+                wait_for(have_both_been_busy, "ids change and lists come", 120)
             finally:
                 over.set()
-        assert sum(each.result() for each in running) > 20
+        for each in running:
+            each.result()
     assert [found.corrections for found in polls] == [()] * len(polls)
     assert any(found.pending for found in polls)
     stack.read()
@@ -189,12 +197,10 @@ def test_nothing_is_corrected_while_ids_change_fast(
     assert last.pending == 0
 
 
-def run_until(life: RandomClient, over: Event) -> int:
-    transactions = 0
+def run_until(life: RandomClient, over: Event, lived: list[int]) -> None:
     while not over.is_set():
         life.run(3)
-        transactions += 3
-    return transactions
+        lived.append(3)
 
 
 def poll_twice(stack: Stack) -> list[Reconciliation]:
@@ -253,7 +259,9 @@ def test_a_broker_that_keeps_no_log_is_shown_by_its_lists_and_never_called_read(
     kafka: Broker, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker answers for a topic of another name that it does not exist, as one without the log does."""
-    monkeypatch.setattr(tails, "Tail", partial(Tail, topic="__no_log_here"))
+    monkeypatch.setattr(
+        tails, "Tail", lambda *args, **options: Tail(*args, **options | {"topic": "__no_log_here"})
+    )
     name = f"listed-{stack.name}"
     producer = open_transaction(kafka.bootstrap, name)
     with only_cluster(stack.name, stack.properties):

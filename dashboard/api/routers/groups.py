@@ -95,11 +95,11 @@ class StoreOut(Schema):
     """
 
     name: str
-    changelog: str = Field(validation_alias="store.changelog")
-    sources: list[str] = Field(validation_alias="store.sources")
-    active: int | None = Field(validation_alias="store.active")
-    standby: int | None = Field(validation_alias="store.standby")
-    warmup: int | None = Field(validation_alias="store.warmup")
+    changelog: str
+    sources: list[str]
+    active: int | None
+    standby: int | None
+    warmup: int | None
     offsets: int | None
 
 

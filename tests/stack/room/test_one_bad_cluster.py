@@ -29,6 +29,11 @@ def collector(stack: Stack, cluster: str) -> dict[str, object]:
     return next((row for row in rows if row["name"] == "transaction_state"), {"error": None, "as_of": None})
 
 
+def undecoded(stack: Stack) -> int:
+    counts = collector(stack, CLUSTER)["undecoded"]
+    return sum(dict(counts).values())  # type: ignore[call-overload]
+
+
 def error_of(stack: Stack, cluster: str) -> str:
     return str(collector(stack, cluster)["error"])
 
@@ -70,8 +75,7 @@ def test_corrupt_records_are_counted_and_shown(stack: Stack, broker: Broker) -> 
     ):
         producer.produce("__transaction_state", value, key)
     assert producer.flush(30) == 0
-    wait_for(lambda: collector(stack, CLUSTER)["undecoded"], "the records are counted", DEADLINE_S)
-    assert sum(dict(collector(stack, CLUSTER)["undecoded"]).values()) == 3  # type: ignore[call-overload]
+    wait_for(lambda: undecoded(stack) == 3, "the records are counted", DEADLINE_S)
     wait_for(lambda: "cannot be decoded" in stack.log(), "the log says so too", DEADLINE_S)
     commit(broker.bootstrap, "three")
     wait_for(lambda: has(stack, CLUSTER, "three"), "reading goes on", DEADLINE_S)
