@@ -69,17 +69,21 @@ def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> Collecto
     """Open recoveries for ends since the last tick, record the waiting groups, and follow open recoveries. A
     client may block readers for `limit_ms` before its own abort counts. Returns the lease's row; raises
     `LeaseLost`.
+
+    Only the holder of the lease writes recoveries, so they are read, and compared, before a transaction: it
+    would lock all writers of SQLite for a second while many transactions time out.
     """
+    before = Collector.objects.values_list("detail", flat=True).get(cluster=lease.cluster_id, name=lease.name)
+    memory: Memory = before.get("held", {})
+    place = _open(lease, before.get("place"), memory, limit_ms, now_ms)
+    known = {"place": place, "held": _remember(lease.cluster_id, memory, now_ms)}
+    changed = _follow(lease.cluster_id, now_ms)
     with write_transaction(lease, {"seen_through_ms": now_ms, "behind": 0}, lock_cluster=False) as write:
-        before = write.collector.detail
-        memory: Memory = before.get("held", {})
-        opened, place = _open(lease, before.get("place"), memory, limit_ms, now_ms)
-        known = {"place": place, "held": _remember(lease.cluster_id, memory, now_ms)}
         if known != before:
             write.collector.detail = known
             write.collector.save(update_fields=["detail"])
-        moved = _follow(lease.cluster_id, now_ms)
-        if opened or moved:
+        if changed:
+            Recovery.objects.bulk_update(changed, _CHANGING)
             write.notify_after_commit("recoveries")
     return write.collector
 
@@ -135,28 +139,36 @@ def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
 
 def _open(
     lease: Lease, place: Sequence[int] | None, memory: Memory, limit_ms: float, now_ms: int
-) -> tuple[bool, list[int]]:
-    """Open recoveries for aborts from `place` on: a revision, and its last read row. Return whether there was
-    any abort, and the next place.
+) -> list[int]:
+    """Open recoveries for aborts from `place` on: a revision, and its last read row. Return the next place.
+
+    What was opened before a crash is known at the next tick, which begins at the same place.
     """
     ((rev,),) = read_rows(Cluster, ["rev"], id=lease.cluster_id)
     if place is None:
-        return False, [rev + 1, 0]
+        return [rev + 1, 0]
     rows = _news(lease.cluster_id, *place)
     if not rows:
-        return False, [max(rev + 1, place[0]), 0]
+        return [max(rev + 1, place[0]), 0]
     clocks = recovery_evidence.clock_offsets(lease.cluster_id)
     shifts = {row.pk: _shift_ms(row, clocks, now_ms) for row in rows}
+    known = _known_places(lease.cluster_id, rows)
     fresh = [
-        row for row in rows if not _refresh_known(row) and _is_news(row, shifts[row.pk], limit_ms, now_ms)
+        row for row in rows if _place(row) not in known and _is_news(row, shifts[row.pk], limit_ms, now_ms)
     ]
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
-    Recovery.objects.bulk_create([_episode(row, shifts[row.pk], memory) for row in fresh[:room]])
-    if fresh[room:]:
-        reason = f"more than {MOST_OPEN} recoveries at once: the others were not followed"
-        collector_store.add_gap(lease, "recoveries", reason, now_ms, len(fresh[room:]))
+    episodes = [_episode(row, shifts[row.pk], memory) for row in fresh[:room]]
+    with write_transaction(lease, lock_cluster=False) as write:
+        for row in rows:
+            if _place(row) in known:
+                _refresh(row)
+        Recovery.objects.bulk_create(episodes)
+        if fresh[room:]:
+            reason = f"more than {MOST_OPEN} recoveries at once: the others were not followed"
+            collector_store.add_gap(lease, "recoveries", reason, now_ms, len(fresh[room:]))
+        write.notify_after_commit("recoveries")
     whole = len(rows) < _AT_ONCE
-    return True, [max(rev + 1, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
+    return [max(rev + 1, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
 
 
 def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
@@ -165,8 +177,22 @@ def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
     return list(behind.order_by("rev", "pk")[:_AT_ONCE])
 
 
-def _refresh_known(row: TransitionRecord) -> bool:
-    """Update the recovery of a transition to its present kind and confidence; return False without one."""
+def _place(row: TransitionRecord) -> tuple[str, int, int]:
+    return row.topic_id, row.log_partition, row.log_offset
+
+
+def _known_places(cluster_id: int, rows: Iterable[TransitionRecord]) -> set[tuple[str, int, int]]:
+    """Return the places of transitions, among others, that have a recovery."""
+    same = Recovery.objects.filter(
+        cluster_id=cluster_id,
+        topic_id__in={row.topic_id for row in rows},
+        log_offset__in=[row.log_offset for row in rows],
+    )
+    return set(same.values_list("topic_id", "log_partition", "log_offset"))
+
+
+def _refresh(row: TransitionRecord) -> None:
+    """Update the recovery of a transition to its present kind and confidence."""
     same = Recovery.objects.filter(
         cluster_id=row.cluster_id,
         topic_id=row.topic_id,
@@ -174,7 +200,7 @@ def _refresh_known(row: TransitionRecord) -> bool:
         log_offset=row.log_offset,
     )
     completed_ms = None if row.completed_ms is None else row.completed_ms + F("clock_ms")
-    return bool(same.update(cause=row.kind, confidence=row.confidence, completed_ms=completed_ms))
+    same.update(cause=row.kind, confidence=row.confidence, completed_ms=completed_ms)
 
 
 def _shift_ms(row: TransitionRecord, clocks: Mapping[int, int], now_ms: int) -> int:
@@ -284,15 +310,13 @@ def _open_rows(cluster_id: int) -> QuerySet[Recovery]:
     return Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None).order_by("pk")
 
 
-def _follow(cluster_id: int, now_ms: int) -> bool:
-    """Update open recoveries by new observations; return whether any changed."""
+def _follow(cluster_id: int, now_ms: int) -> Sequence[Recovery]:
+    """Return the open recoveries that new observations change, with the changes."""
     rows = _open_rows(cluster_id)
     if not rows:
-        return False
+        return ()
     since = recovery_evidence.evidence_since(cluster_id, rows)
-    changed = [row for row in rows if _take(row, advance_episode(_known(row), since[row.pk], now_ms=now_ms))]
-    Recovery.objects.bulk_update(changed, _CHANGING)
-    return bool(changed)
+    return [row for row in rows if _take(row, advance_episode(_known(row), since[row.pk], now_ms=now_ms))]
 
 
 def _known(row: Recovery) -> Episode:
