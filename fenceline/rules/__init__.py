@@ -11,7 +11,6 @@ from fenceline.rules import (
     applications,
     audits,
     collectors,
-    commits,
     flink,
     groups,
     partitions,
@@ -38,7 +37,7 @@ _ALL = (
     Rule("coordinator_overdue", transactions.coordinator_overdue, _TRANSACTIONS),
     Rule("stuck_in_prepare", transactions.stuck_in_prepare, _TRANSACTIONS),
     # Markers in a log are final.
-    Rule("aborted_under_commit", commits.aborted_under_commit, _TRANSACTIONS, settled=True),
+    Rule("aborted_under_commit", transactions.aborted_under_commit, _TRANSACTIONS, settled=True),
     # Only a complete list of ids proves that a producer id has no owner.
     Rule("hanging", partitions.hanging, _PARTITIONS | _TRANSACTIONS, settled=True),
     Rule("lso_pinned", partitions.lso_pinned, _PARTITIONS, settled=True),
