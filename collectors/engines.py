@@ -17,9 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from collectors.polling import GapStarts, PollTimer
-from fenceline.engines.answers import EngineAnswer, EngineKind
-from fenceline.engines.connect import connector_statuses
-from fenceline.engines.flink.job_status import flink_run, job_ids
+from fenceline.engines.status import EngineAnswer, EngineKind, connector_statuses, flink_run, job_ids
 
 #: Seconds for one API in a poll, and seconds to wait for all of them.
 DEADLINE_S, _WAIT_S = 4.0, 5.0

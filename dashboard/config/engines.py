@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dashboard.config.values import ConfigError, named_cluster, read_list, read_texts, refuse_unknown
-from fenceline.engines.answers import EngineKind
+from fenceline.engines.status import EngineKind
 
 _LONGEST_URL = 300
 

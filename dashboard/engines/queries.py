@@ -11,9 +11,13 @@ from dashboard.models import ConnectorRecord, FlinkJob, FlinkRunRecord, GapRecor
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ENGINES
 from dashboard.runtime.criteria import Criteria, Name, Search
-from fenceline.engines.answers import EngineKind
-from fenceline.engines.connect import ConnectorTask, DebeziumTopics
-from fenceline.engines.flink.job_status import FlinkOperator, ReportedCheckpoint
+from fenceline.engines.status import (
+    ConnectorTask,
+    DebeziumTopics,
+    EngineKind,
+    FlinkOperator,
+    ReportedCheckpoint,
+)
 from fenceline.kafka.producer_identity import ProducerIdentity
 
 #: The beginning of the scopes of gaps about an API.

@@ -16,10 +16,8 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import ENGINES
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from fenceline.engines.answers import EngineAnswer
-from fenceline.engines.connect import ConnectorStatus
-from fenceline.engines.flink.job_status import FlinkRun, ReportedCheckpoint
 from fenceline.engines.flink.records import FlinkCheckpoint, FlinkJobObservation, UnreadCheckpoint
+from fenceline.engines.status import ConnectorStatus, EngineAnswer, FlinkRun, ReportedCheckpoint
 
 NAME = ENGINES
 _LONGEST_NAME, _LONGEST_WORD = 255, 20

@@ -318,7 +318,7 @@ class FlinkRunRecord(OfCluster):
     #: By the JobManager's clock; the end is null while the run goes on.
     started_ms = models.BigIntegerField()
     ended_ms = models.BigIntegerField(null=True)
-    #: `fenceline.engines.flink.job_status.FlinkOperator` as lists.
+    #: `fenceline.engines.status.FlinkOperator` as lists.
     operators = models.JSONField(default=list)
     #: `counts`, and the last ones `completed`, `failed`, `restored`: each a ReportedCheckpoint as a list.
     checkpoints = models.JSONField(default=dict)
@@ -350,9 +350,9 @@ class ConnectorRecord(OfCluster):
     worker = models.TextField()
     #: The reason for its failure.
     reason = models.TextField(blank=True)
-    #: `fenceline.engines.connect.ConnectorTask` as lists.
+    #: `fenceline.engines.status.ConnectorTask` as lists.
     tasks = models.JSONField(default=list)
-    #: `fenceline.engines.connect.DebeziumTopics` as a list; null unless it is a Debezium connector.
+    #: `fenceline.engines.status.DebeziumTopics` as a list; null unless it is a Debezium connector.
     debezium = models.JSONField(null=True)
     seen_ms = models.BigIntegerField()
 

@@ -28,8 +28,7 @@ from dashboard.models import Action, Alert
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.system import metrics_queries
-from fenceline.engines.connect import STATES
-from fenceline.engines.flink.job_status import JOB_STATES
+from fenceline.engines.status import CONNECTOR_STATES, JOB_STATES
 from fenceline.facts import Severity, TransactionState, TransitionKind
 from fenceline.kafka.groups import GroupStatus
 from fenceline.kafka.partitions import PartitionVerdict
@@ -201,7 +200,7 @@ class Metrics(Collector):
         yield self._each("flink_jobs_unreadable", text, unreadable)
         yield self._filled("flink_runs", "Flink jobs of JobManagers.", runs, {"state": JOB_STATES})
         tasks = metrics_queries.connector_task_counts()
-        yield self._filled("connector_tasks", "Tasks of Kafka Connect.", tasks, {"state": STATES})
+        yield self._filled("connector_tasks", "Tasks of Kafka Connect.", tasks, {"state": CONNECTOR_STATES})
 
     def _channels(self) -> Iterator[Metric]:
         since = datetime.fromtimestamp(self._now_ms / 1_000, UTC) - DELIVERIES_WITHIN

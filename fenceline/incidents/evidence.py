@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fenceline.engines.connect import ConnectorTask
+from fenceline.engines.status import ConnectorTask
 from fenceline.findings.visibility import Sense
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.rules import RULES

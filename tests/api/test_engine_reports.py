@@ -11,7 +11,7 @@ import pytest
 from dashboard.config import Config, EngineEndpoint
 from dashboard.history import audits
 from dashboard.models import Cluster
-from fenceline.engines.answers import EngineKind
+from fenceline.engines.status import EngineKind
 from fenceline.facts import TransactionState
 from tests.api.conftest import Ask, all_items
 from tests.audit_manifests import audit_manifest, leave_audit

@@ -20,7 +20,7 @@ from dashboard.engines import store
 from dashboard.models import Cluster, ConnectorRecord, FlinkJob, FlinkRunRecord, GapRecord
 from dashboard.runtime.leases import Lease
 from dashboard.tasks import polls
-from fenceline.engines.answers import EngineKind
+from fenceline.engines.status import EngineKind
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS, Take
 from tests.turns import take_turns

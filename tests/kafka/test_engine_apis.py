@@ -8,7 +8,7 @@ import pytest
 
 from collectors.engines import EnginesCollector, ObservedEngines
 from dashboard.config.engines import EngineEndpoint
-from fenceline.engines.answers import EngineKind
+from fenceline.engines.status import EngineKind
 from sandbox.engines.connect import connect_worker
 from sandbox.engines.flink import FlinkProcess
 from sandbox.kafka import Broker

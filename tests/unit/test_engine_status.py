@@ -14,16 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.engines.connect import (
+from fenceline.engines.status import (
     ConnectorTask,
     DebeziumTopic,
     DebeziumTopics,
+    FlinkOperator,
     connector_statuses,
     debezium_topic,
     debezium_topics,
+    flink_run,
+    job_ids,
     topics_of_heartbeat,
 )
-from fenceline.engines.flink.job_status import FlinkOperator, flink_run, job_ids
 from fenceline.engines.streams import (
     StreamsStore,
     StreamsTasks,

@@ -11,8 +11,8 @@ from django.test import Client
 
 from dashboard.config import CheckpointRoot, EngineEndpoint
 from dashboard.models import Cluster, FlinkJob
-from fenceline.engines.answers import EngineKind
 from fenceline.engines.flink.records import TransactionOwnership
+from fenceline.engines.status import EngineKind
 from tests.web import factories, scenarios
 from tests.web.factories import FLINK_IDENT
 from tests.web.roles import page_html

@@ -43,7 +43,7 @@ from dashboard.web.rendering import (
 )
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.decode import text
-from fenceline.engines.connect import topics_of_heartbeat
+from fenceline.engines.status import topics_of_heartbeat
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
 from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.plans.plan import Act

@@ -16,7 +16,7 @@ from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip, time_tag
 from fenceline.alerts import matchers, redact
-from fenceline.engines import connect
+from fenceline.engines import status
 from fenceline.formatting import format_duration
 from fenceline.kafka import producer_identity
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
@@ -76,9 +76,9 @@ def streams_topic(topic: str, producer: ProducerIdentity) -> str:
 
 
 @register.filter
-def debezium_topic(topic: str, topics: connect.DebeziumTopics) -> str:
+def debezium_topic(topic: str, topics: status.DebeziumTopics) -> str:
     """Return the purpose of a topic in Debezium, "" for a topic that is not its own."""
-    return connect.debezium_topic(topics, topic) or ""
+    return status.debezium_topic(topics, topic) or ""
 
 
 @register.simple_tag

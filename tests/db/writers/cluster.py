@@ -23,8 +23,7 @@ from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, retention
 from dashboard.transactions import coordinators
 from fenceline.decode.tail_batch import TailBatch
-from fenceline.engines.answers import EngineAnswer
-from fenceline.engines.connect import ConnectorStatus
+from fenceline.engines.status import ConnectorStatus, EngineAnswer
 from fenceline.facts import PositionMove, RawRecord, TopicPartition
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators
 from fenceline.kafka.partitions import ProducerState

@@ -1,9 +1,9 @@
-"""Parse the connectors in the REST API of a Kafka Connect worker (Kafka 3.9 to 4.3), and tell the topics with
-rows of Debezium's connectors from the connector's own topics. Pure.
+"""What the REST APIs of Kafka Connect and Flink report of connectors and jobs. Pure.
 
-Every topic of a Debezium connector begins with its `topic.prefix`. Settings name its own topics
-(`AbstractTopicNamingStrategy`, `KafkaSchemaHistory`, `KafkaSignalChannel`), other settings until Debezium
-1.9.
+A Connect worker (Kafka 3.9 to 4.3) reports connectors, a JobManager (`/v1`, Flink 1.20 to 2.1) jobs. Topics
+with rows of Debezium's connectors are told from the connector's own topics: every topic of a Debezium
+connector begins with its `topic.prefix`. Settings name its own topics (`AbstractTopicNamingStrategy`,
+`KafkaSchemaHistory`, `KafkaSignalChannel`), other settings until Debezium 1.9.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 #: Connect's names of states of a connector or a task (`AbstractStatus.State`).
-STATES = ("UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED")
+CONNECTOR_STATES = ("UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED")
+#: Flink's names of states of a job (`JobStatus`).
+JOB_STATES = (
+    "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED",
+    "RESTARTING", "SUSPENDED", "RECONCILING",
+)  # fmt: skip
 #: Maximum characters of a failure's reason: a trace has hundreds of lines.
 _LONGEST_REASON = 300
 _CLASSES = "io.debezium.connector."
@@ -61,16 +66,18 @@ def _connector(name: str, status: Any, info: Any) -> ConnectorStatus:
         str(own["state"]),
         str(own["worker_id"]),
         tuple(
-            ConnectorTask(int(task["id"]), str(task["state"]), str(task["worker_id"]), _first_line(task))
+            ConnectorTask(
+                int(task["id"]), str(task["state"]), str(task["worker_id"]), _first_line(task.get("trace"))
+            )
             for task in status["tasks"]
         ),
-        _first_line(own),
+        _first_line(own.get("trace")),
         debezium_topics({str(key): str(value) for key, value in info["config"].items()}),
     )
 
 
-def _first_line(status: Any) -> str:
-    return str(status.get("trace") or "").strip().partition("\n")[0][:_LONGEST_REASON]
+def _first_line(reason: Any) -> str:
+    return str(reason or "").strip().partition("\n")[0][:_LONGEST_REASON]
 
 
 class DebeziumTopic(StrEnum):
@@ -139,3 +146,104 @@ def debezium_topic(topics: DebeziumTopics, name: str) -> DebeziumTopic | None:
     # The delimiter is one character (`topic.delimiter`).
     prefix_and_delimiter = topics.transactions[: len(topics.prefix) + 1]
     return DebeziumTopic.ROWS if name.startswith(prefix_and_delimiter) else None
+
+
+class FlinkOperator(NamedTuple):
+    """A vertex of a job's graph: chained operators."""
+
+    name: str
+    parallelism: int
+    #: Flink's state: RUNNING, FAILED …
+    status: str
+
+
+class ReportedCheckpoint(NamedTuple):
+    """A checkpoint that a JobManager reports as completed, failed or restored."""
+
+    checkpoint_id: int
+    #: The instant of its completion, failure or restore, by the JobManager's clock.
+    at_ms: int
+    #: From its trigger to its end; None if not reported.
+    duration_ms: int | None = None
+    #: The reason of its failure.
+    reason: str = ""
+
+
+class FlinkRun(NamedTuple):
+    """One run of a job from its JobManager."""
+
+    job_id: str
+    name: str
+    #: Flink's state: RUNNING, RESTARTING, FAILED …
+    state: str
+    started_ms: int
+    #: None while it runs.
+    ended_ms: int | None
+    operators: tuple[FlinkOperator, ...] = ()
+    #: Checkpoints since its start, by Flink's name: completed, failed, in_progress, restored.
+    counts: Mapping[str, int] = {}
+    completed: ReportedCheckpoint | None = None
+    failed: ReportedCheckpoint | None = None
+    restored: ReportedCheckpoint | None = None
+
+
+def job_ids(overview: Any) -> Sequence[str]:
+    """Return the ids of `/v1/jobs/overview`, the newest start first. Raises the errors of `flink_run`."""
+    jobs = sorted(overview["jobs"], key=lambda job: int(job["start-time"]), reverse=True)
+    return [str(job["jid"]) for job in jobs]
+
+
+def flink_run(detail: Any, checkpoints: Any) -> FlinkRun:
+    """Read a run from `/v1/jobs/ID` and `/v1/jobs/ID/checkpoints`. Raises ValueError, KeyError, TypeError."""
+    latest = checkpoints["latest"]
+    return FlinkRun(
+        str(detail["jid"]),
+        str(detail["name"]),
+        str(detail["state"]),
+        int(detail["start-time"]),
+        ended if (ended := int(detail["end-time"])) >= 0 else None,
+        tuple(
+            FlinkOperator(str(vertex["name"]), int(vertex["parallelism"]), str(vertex["status"]))
+            for vertex in detail["vertices"]
+        ),
+        {str(name): int(number) for name, number in checkpoints["counts"].items()},
+        _completed(latest["completed"]),
+        _failed(latest["failed"]),
+        _restored(latest["restored"]),
+    )
+
+
+def _completed(checkpoint: Any) -> ReportedCheckpoint | None:
+    if checkpoint is None:
+        return None
+    duration_ms = int(checkpoint["end_to_end_duration"])
+    return ReportedCheckpoint(int(checkpoint["id"]), int(checkpoint["latest_ack_timestamp"]), duration_ms)
+
+
+def _failed(checkpoint: Any) -> ReportedCheckpoint | None:
+    if checkpoint is None:
+        return None
+    reason = _first_line(checkpoint["failure_message"])
+    return ReportedCheckpoint(int(checkpoint["id"]), int(checkpoint["failure_timestamp"]), reason=reason)
+
+
+def _restored(checkpoint: Any) -> ReportedCheckpoint | None:
+    return (
+        None
+        if checkpoint is None
+        else ReportedCheckpoint(int(checkpoint["id"]), int(checkpoint["restore_timestamp"]))
+    )
+
+
+class EngineKind(StrEnum):
+    """The product behind an engine's REST API."""
+
+    FLINK = "flink"
+    CONNECT = "connect"
+
+
+class EngineAnswer(NamedTuple):
+    url: str
+    version: str
+    runs: Sequence[FlinkRun] = ()
+    connectors: Sequence[ConnectorStatus] = ()
