@@ -17,11 +17,10 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
 from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.api import Batches, Commits, Cost, GroupListing, ShareProgresses, Topology, Unseen
-from transaction_admin.batch_headers import parse_batches
 from transaction_admin.connection import AdminConnection, wire_form
+from transaction_admin.coordinators import OwnerQuestions
 from transaction_admin.kafka_groups import Groups
 from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
-from transaction_admin.owners import OwnerQuestions
 from transaction_admin.partition_requests import (
     COMMITTED,
     EARLIEST,
@@ -30,6 +29,7 @@ from transaction_admin.partition_requests import (
     UNCOMMITTED,
     fetch_request,
     offset_request,
+    parse_batches,
 )
 
 #: Log start, LSO, high watermark: requested in this order, each is at least the one before it.

@@ -31,9 +31,9 @@ from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin import kafka_reads
 from transaction_admin.api import Batches, GroupListed, Leader, Unseen, Unstable
-from transaction_admin.batch_headers import parse_batches as headers
 from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.leaders import Question
+from transaction_admin.partition_requests import parse_batches as headers
 
 pytestmark = pytest.mark.kafka
 
