@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from collectors.kafka.committers import CommitterReader, CommitterRows
-from collectors.kafka.marker_scan import Markers
-from collectors.kafka.pending_commits import PendingReader, Undecided
+from collectors.kafka.markers import Markers
+from collectors.kafka.transactional_commits import CommitterReader, CommitterRows, PendingReader, Undecided
 from collectors.polling import PollTimer
 from fenceline.decode import text
 from fenceline.engines.streams import StreamsStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
-from collectors.kafka.marker_tail import MarkersByProducer, MarkerTail, merge_markers
+from collectors.kafka.markers import MarkersByProducer, MarkerTail, merge_markers
 from collectors.polling import RecentDuration
 from fenceline.facts import NOT_REPORTED, OPEN_STATES, Tombstone, TopicPartition, expand_partitions
 from fenceline.kafka.fold.marker_history import EndMarker

@@ -15,7 +15,7 @@ from collectors.engines import EnginesCollector
 from collectors.flink import FlinkCollector, ObservedFlinkJobs
 from collectors.kafka.coordinators import CoordinatorCollector
 from collectors.kafka.groups import GroupsCollector
-from collectors.kafka.marker_tail import MarkerTail
+from collectors.kafka.markers import MarkerTail
 from collectors.kafka.reconcile import Reconciler
 from dashboard.config import CheckpointRoot, ClusterConfig, EngineEndpoint
 from dashboard.engines import store as engine_store

@@ -10,7 +10,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from collectors.kafka.internal_topics import Tail
-from collectors.kafka.marker_tail import MarkerTail
+from collectors.kafka.markers import MarkerTail
 from fenceline.decode.transaction_state import decode_key, decode_value
 from fenceline.facts import Records, TopicPartition, TransactionRecord, TransactionState
 from sandbox.kafka import Broker

@@ -10,7 +10,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from collectors.kafka.internal_topics import Tail
-from collectors.kafka.marker_tail import MarkerTail
+from collectors.kafka.markers import MarkerTail
 from collectors.kafka.reconcile import Reconciler
 from dashboard.models import Collector, Transaction
 from dashboard.runtime import collector_store, loop

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.kafka.marker_scan import Markers, nothing_to_read
+from collectors.kafka.markers import Markers, nothing_to_read
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import RawRecord, TopicPartition, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.kafka import commits

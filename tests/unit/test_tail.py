@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from collectors.kafka import internal_topics, marker_tail
+from collectors.kafka import internal_topics, markers
 from collectors.kafka.internal_topics import CannotSee, Tail, TopicReplaced
-from collectors.kafka.marker_tail import MarkerTail, merge_markers
+from collectors.kafka.markers import MarkerTail, merge_markers
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import RawRecord, TopicPartition
 from fenceline.kafka.fold.marker_history import EndMarker
@@ -280,7 +280,7 @@ class Log:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(marker_tail.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(markers.time, "monotonic", lambda: now[0])
     return now
 
 

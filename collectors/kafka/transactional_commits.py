@@ -1,21 +1,28 @@
-"""Read undecided transactional commits from `__consumer_offsets` itself, with their certain owners.
+"""Read the commits of transactions from `__consumer_offsets` itself: undecided ones, with their certain
+owners, and the transactions that commit groups' offsets.
 
 OffsetFetch answers only UNSTABLE_OFFSET_COMMIT. The records after a partition's last stable offset name
 group, topic and offset; the headers of their batches name the producer. Together they identify the
 transaction. If a transaction was read while open, reading continues up to its marker.
+
+Each group's committer is examined once per topic and then rarely: it depends on the application's code. Only
+the header of the batch that holds a commit shows whether a transaction wrote it, and its producer.
 """
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from collectors.kafka.compression import decompress
-from fenceline import facts
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
 from fenceline.decode.log_parts import LogPart, read_parts, whole_batches
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.decode.record_table import RecordTable
+from fenceline.facts import TopicPartition
 from fenceline.kafka.added_offsets import AddedOffset, AddedOffsets, newest_offsets
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.group_observation import LoggedCommit
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import CONSUMER_OFFSETS, Batches, Unseen
 from transaction_admin.kafka_reads import ClusterReads
@@ -24,6 +31,10 @@ from transaction_admin.kafka_reads import ClusterReads
 _MOST_BYTES, _MOST_FETCHES = 1024 * 1024, 4
 #: Maximum records after a last stable offset to read in order; further back, reading restarts there.
 _MOST_BEHIND = 20_000
+#: Headers per poll, and bytes of the log for each: a batch always comes whole.
+_AT_ONCE, _BYTES = 10, 512
+#: How long an answer is valid, and how often to search for due groups.
+_STANDS_S, _LIST_EVERY_S = 600.0, 5.0
 
 
 class Undecided(NamedTuple):
@@ -34,8 +45,8 @@ class Undecided(NamedTuple):
     producer_epoch: int
 
     @property
-    def where(self) -> facts.TopicPartition:
-        return facts.TopicPartition(self.added.topic, self.added.partition)
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.added.topic, self.added.partition)
 
 
 @dataclass(slots=True)
@@ -122,7 +133,7 @@ class PendingReader:
         for _ in range(_MOST_FETCHES):
             if at >= end:
                 break
-            where = facts.TopicPartition(CONSUMER_OFFSETS, number)
+            where = TopicPartition(CONSUMER_OFFSETS, number)
             answer = self._reads.batch_headers(where, at, most_bytes=_MOST_BYTES)
             if isinstance(answer, Unseen) or not answer.batches:
                 break
@@ -167,3 +178,71 @@ def _added(
     producer = written[-1].producer_id, written[-1].producer_epoch
     offsets = [commit.added for commit in written]
     return newest_offsets(offsets, producer, number, marker=marker, unread=unread, read_ms=now_ms)
+
+
+class CommitterRows(Protocol):
+    """The database's knowledge of commits and producers (`dashboard.groups.store.GroupRows`)."""
+
+    def commits_beside_transactions(self) -> Sequence[LoggedCommit]:
+        """Return the newest commit of each group and topic in partitions that transactions name."""
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the known ids that have these producer ids."""
+
+
+class CommitterReader:
+    """Finds committers, a few at a time. It keeps the due groups and the instants of requests."""
+
+    def __init__(self, reads: ClusterReads) -> None:
+        self._reads = reads
+        self._due: list[LoggedCommit] = []
+        self._listed_s = 0.0
+        self._asked_s: dict[tuple[str, str], float] = {}
+
+    def read_committers(self, ours: CommitterRows) -> Mapping[tuple[str, str], str | None]:
+        """Return, by group and topic, the application whose transactions commit the offsets.
+
+        "" for commits outside of transactions; None if no transactional id of the producer is known.
+        """
+        self._list_due(ours)
+        producers = dict(self._producers())
+        transactional = {producer for producer in producers.values() if producer is not None}
+        names = dict(ours.transactional_ids(transactional)) if transactional else {}
+        if transactional - names.keys():
+            names |= self._reads.transactional_ids(transactional - names.keys())
+        return {key: _application(producer, names) for key, producer in producers.items()}
+
+    def _list_due(self, ours: CommitterRows) -> None:
+        now_s = time.monotonic()
+        if self._due or now_s - self._listed_s < _LIST_EVERY_S:
+            return
+        self._listed_s = now_s
+        listed = ours.commits_beside_transactions()
+        known = {owner[:2] for owner in listed}
+        self._asked_s = {key: at for key, at in self._asked_s.items() if key in known}
+        self._due = [
+            owner for owner in listed if now_s - self._asked_s.get(owner[:2], -_STANDS_S) >= _STANDS_S
+        ]
+
+    def _producers(self) -> Iterator[tuple[tuple[str, str], int | None]]:
+        """Yield groups and topics with the producer of their newest commit, None outside transactions.
+
+        A missing commit was overwritten by a newer one: the group is due again.
+        """
+        due, self._due = self._due[:_AT_ONCE], self._due[_AT_ONCE:]
+        for partition in due:
+            where = TopicPartition(CONSUMER_OFFSETS, partition.log_partition)
+            answer = self._reads.batch_headers(where, partition.log_offset, most_bytes=_BYTES)
+            if isinstance(answer, Unseen):
+                continue
+            for batch in answer.batches:
+                if batch.first <= partition.log_offset <= batch.last and not batch.marker:
+                    self._asked_s[partition[:2]] = time.monotonic()
+                    yield partition[:2], batch.producer_id if batch.transactional else None
+
+
+def _application(producer: int | None, names: Mapping[int, str]) -> str | None:
+    if producer is None:
+        return ""
+    name = names.get(producer)
+    return None if name is None else application_of(name).application
