@@ -14,7 +14,7 @@ from fenceline.authentication.mechanisms import (
     find_mistakes,
     mechanism_of,
 )
-from transaction_admin.authentication.stores import KEY, TRUST, check_store, read_store
+from transaction_admin.authentication.tls import KEY, TRUST, check_store, read_store
 from transaction_admin.authentication.tokens import tokens_of
 
 _MECHANISM_KEYS = ("sasl.mechanism", "sasl.mechanisms")
