@@ -17,9 +17,9 @@ from fenceline.formatting import count_noun
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Ledger, SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.checkpoint import QueryFiles
+from spark_pipeline.sink.cluster import PartitionCounts
 from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError, id_list, input_text
 from spark_pipeline.sink.ledger import LedgerFolder
-from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings, StartupChecks, now_ms
 from spark_pipeline.sink.steps import Observer, Step
 from spark_pipeline.sink.storage import Storage

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from spark_pipeline.sink import cluster, names
+from spark_pipeline.sink.cluster import PartitionCounts
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import PREFIX, Properties, translate_options
-from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.patience import PATIENCE_S
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer

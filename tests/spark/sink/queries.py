@@ -11,10 +11,10 @@ from fenceline.decode.ledger import FOLDER
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from fenceline.spark.records import SinkTransaction
+from spark_pipeline.sink.cluster import PartitionCounts
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.options import translate_options
-from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.storage import LocalStorage

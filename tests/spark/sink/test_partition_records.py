@@ -9,7 +9,7 @@ import pytest
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from fenceline.spark.records import PartitionRecords, SinkTransaction
-from spark_pipeline.sink.partition_records import PartitionCounts, Producers, records_of
+from spark_pipeline.sink.cluster import PartitionCounts, Producers, records_of
 from tests.spark.sink.queries import FakeQuery
 from tests.spark.topic_records import read_messages
 from transaction_admin.api import Unseen
