@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
-from sandbox.scenes import late_marker, scenes
+from sandbox.scenes import brokers, scenes
 from sandbox.stack import SANDBOX_OPEN_TOO_LONG_S, SANDBOX_STUCK_IN_PREPARE_S
 from tests.brokers import topic_ends
 from tests.deployment import Stack
@@ -250,21 +250,19 @@ def test_a_coordinator_that_moves_is_one_event_within_5_s(stack: Stack) -> None:
 def test_one_late_leader_of_three_is_one_incident_that_names_it_within_5_s(stack: Stack) -> None:
     def late() -> list[Any]:
         found = [each for each in stack.api("findings")["items"] if each["rule"] == "stuck_in_prepare"]
-        return [each for each in found if each["subject"] == f"transaction:{late_marker.TRANSACTIONAL_ID}"]
+        return [each for each in found if each["subject"] == f"transaction:{brokers.LATE_ID}"]
 
     incidents: set[int] = set()
     agent = Agent(stack)
     explained: list[Any] = []
 
     def ask() -> None:
-        explained.append(agent.explain("sandbox", late_marker.TRANSACTIONAL_ID))
+        explained.append(agent.explain("sandbox", brokers.LATE_ID))
 
     def seen() -> bool:
         numbers = [each["number"] for each in stack.api("incidents")["items"]]
         incidents.update(
-            number
-            for number in numbers
-            if late_marker.TRANSACTIONAL_ID in json.dumps(stack.api(f"incidents/{number}"))
+            number for number in numbers if brokers.LATE_ID in json.dumps(stack.api(f"incidents/{number}"))
         )
         return any(each["next_step"].startswith("Bring back broker ") for each in late())
 

@@ -8,7 +8,7 @@ import pytest
 from collectors.kafka.coordinators import CoordinatorCollector
 from fenceline.kafka.coordinator import EXPIRATION, CoordinatorMove, SampleId, partition_for
 from sandbox.cluster import KafkaCluster
-from sandbox.scenes import coordinator_moves
+from sandbox.scenes import brokers
 from sandbox.scenes.scene_context import Stage
 from sandbox.topics import ensure_topics
 from tests.waiting import wait_for
@@ -31,7 +31,7 @@ class Rows:
 
     def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
         by_number: dict[int, list[str]] = {}
-        for name in coordinator_moves.IDS:
+        for name in brokers.MOVED_IDS:
             by_number.setdefault(partition_for(name.encode(), PARTITIONS), []).append(name)
         return {
             number: SampleId(len(names), names[0])
@@ -67,7 +67,7 @@ def test_a_handed_over_coordinator_is_one_move_that_is_timed(
             assert first.settings
             assert first.settings[EXPIRATION] == 604_800_000
 
-    coordinator_moves.play(Stage(kafka_three.bootstrap, pids), listen)
+    brokers.coordinator_moves(Stage(kafka_three.bootstrap, pids), listen)
     wait_for(
         lambda: moves.extend(poll_now(collector)) or any(move.answered_ms for move in moves),
         "the new coordinator answers",
@@ -79,7 +79,7 @@ def test_a_handed_over_coordinator_is_one_move_that_is_timed(
     assert old != new
     assert before_ms < seen_ms <= (ended.answered_ms or 0)
     assert ended.ids == sum(
-        partition_for(name.encode(), PARTITIONS) in ended.partitions for name in coordinator_moves.IDS
+        partition_for(name.encode(), PARTITIONS) in ended.partitions for name in brokers.MOVED_IDS
     )
     assert ended.ids >= 1
     assert poll_now(collector) == []

@@ -6,7 +6,7 @@ import pytest
 
 from fenceline.facts import TransactionRecord, TransactionState
 from sandbox.cluster import KafkaCluster
-from sandbox.scenes import late_marker
+from sandbox.scenes import brokers
 from sandbox.scenes.scene_context import Stage
 from tests.kafka.topic_records import last_record
 from tests.waiting import process_state
@@ -34,12 +34,12 @@ def test_late_marker_delays_a_decided_commit(three: Stage, kafka_three: KafkaClu
         if line.startswith("4."):
             (victim,) = away(three)
             alive = next(node for node in three.pids if node != victim)
-            while_away.append(last_record(kafka_three.node(alive).bootstrap, late_marker.TRANSACTIONAL_ID))
+            while_away.append(last_record(kafka_three.node(alive).bootstrap, brokers.LATE_ID))
 
-    late_marker.play(three, listen, away_s=3)
+    brokers.late_marker(three, listen, away_s=3)
     assert [record.state for record in while_away] == [TransactionState.PREPARE_COMMIT]
-    assert {(topic, len(numbers)) for topic, numbers in while_away[0].partitions} == {(late_marker.TOPIC, 3)}
-    last = last_record(three.bootstrap, late_marker.TRANSACTIONAL_ID)
+    assert {(topic, len(numbers)) for topic, numbers in while_away[0].partitions} == {(brokers.LATE_TOPIC, 3)}
+    last = last_record(three.bootstrap, brokers.LATE_ID)
     assert (last.state, last.producer_id) == (TransactionState.COMPLETE_COMMIT, while_away[0].producer_id)
     assert away(three) == []
 
@@ -51,5 +51,5 @@ def test_late_marker_resumes_the_broker_when_it_is_stopped(three: Stage) -> None
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        late_marker.play(three, listen)
+        brokers.late_marker(three, listen)
     assert away(three) == []
