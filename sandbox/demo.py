@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException
 
-from sandbox import clients, topics
+from sandbox import clients
 from sandbox.scenes.scene_context import make_producer, open_transaction
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Demo:
         self.stop = threading.Event()
 
     def run(self) -> None:
-        topics.ensure_topics(self.bootstrap)
+        clients.ensure_topics(self.bootstrap)
         bodies = [("billing", self._bill), ("invoicing", self._invoice), ("demo-refunds", self._get_stuck)]
         bodies += [
             (name, self._produce(name, make_orders(name)))

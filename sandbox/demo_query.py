@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from sandbox import topics
+from sandbox import clients
 from sandbox.scenes import driver_crash
 from spark_listener import FencelineListener
 from spark_pipeline import audit, history
@@ -258,7 +258,7 @@ def main(bootstrap: str, folder: Path, jars: str, outputs: Path | None = None) -
     if stop.wait(driver_crash.away_s(folder)):
         return 0
     driver_crash.come_back(folder)
-    topics.ensure_topics(bootstrap)
+    clients.ensure_topics(bootstrap)
     spark = make_session(folder, jars)
     spark.streams.addListener(FencelineListener(spool=str(folder / "spool")))
     try:

@@ -22,7 +22,7 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
 from fenceline.kafka.coordinator import partition_for
-from sandbox import SandboxError, clients, topics, wait_until
+from sandbox import SandboxError, clients, wait_until
 from sandbox.scenes import wire
 from sandbox.scenes.paused import pause_process
 from sandbox.scenes.scene_context import (
@@ -133,7 +133,7 @@ def _make_topic(bootstrap: str, nodes: list[int]) -> None:
     assigned = [[node] for node in nodes]
     alone = {"min.insync.replicas": "1"}
     topic = NewTopic(LATE_TOPIC, len(nodes), replica_assignment=assigned, config=alone)
-    topics.create_topics(bootstrap, [topic])
+    clients.create_topics(bootstrap, [topic])
 
 
 def _open_everywhere(made: Producer, partitions: int) -> list[int]:

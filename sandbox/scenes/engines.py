@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from sandbox import SandboxError, topics, wait_until
+from sandbox import SandboxError, clients, wait_until
 from sandbox.engines.connect import ConnectWorker, connect_worker
 from sandbox.engines.flink import FlinkProcess, checkpoint_number
 from sandbox.engines.streams import StreamsInstance, streams_instance
@@ -57,7 +57,7 @@ SESSION_S, TRANSACTION_S = 6, 40
 def connect_restart(stage: Stage, report: Report) -> None:
     """Kill a worker in the middle of a task's transaction, and start its connector with fewer tasks."""
     announce_jars("connect-mirror", report)
-    topics.ensure_topics(stage.bootstrap, {MIRRORED: TASKS_BEFORE})
+    clients.ensure_topics(stage.bootstrap, {MIRRORED: TASKS_BEFORE})
     folder = stage.data_dir / "connect"
     shutil.rmtree(folder, ignore_errors=True)
     with connect_worker(folder, stage.bootstrap, GROUP) as worker:
@@ -94,7 +94,7 @@ def _mirror(worker: ConnectWorker, bootstrap: str, tasks: int) -> None:
 def flink_crash(stage: Stage, report: Report) -> None:
     """Kill a job with decided, uncommitted transactions."""
     announce_jars(f"flink-{FLINK}", report)
-    topics.ensure_topics(stage.bootstrap, {FLINK_SOURCE: SUBTASKS, FLINK_TARGET: SUBTASKS})
+    clients.ensure_topics(stage.bootstrap, {FLINK_SOURCE: SUBTASKS, FLINK_TARGET: SUBTASKS})
     root = flink_checkpoints(stage.data_dir)
     with steady_input(stage.bootstrap, FLINK_SOURCE, *range(SUBTASKS)):
         checkpoint, opened = _killed(stage.bootstrap, root, report)
@@ -169,7 +169,7 @@ def _newest(root: Path) -> Path | None:
 def streams_zombie(stage: Stage, report: Report) -> None:
     """Pause one of two instances during a transaction until the transaction has timed out."""
     announce_jars("kafka-streams", report)
-    topics.ensure_topics(stage.bootstrap, {STREAMS_SOURCE: 2, STREAMS_TARGET: 2})
+    clients.ensure_topics(stage.bootstrap, {STREAMS_SOURCE: 2, STREAMS_TARGET: 2})
     folder = stage.data_dir / "streams"
     shutil.rmtree(folder, ignore_errors=True)
     with ExitStack() as stack:

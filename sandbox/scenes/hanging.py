@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     ResourceType,
 )
 
-from sandbox import SandboxError, clients, topics, wait_until
+from sandbox import SandboxError, clients, wait_until
 from sandbox.scenes import wire
 from sandbox.scenes.scene_context import Report, Stage, record_value
 
@@ -35,7 +35,7 @@ _NOT_YET = (3, 5, 6)
 
 def play(stage: Stage, report: Report) -> None:
     """Write records of a transaction without adding the partition to it, each time with another id."""
-    topics.ensure_topics(stage.bootstrap, {TOPIC: 1})
+    clients.ensure_topics(stage.bootstrap, {TOPIC: 1})
     admin = AdminClient(clients.client_settings(stage.bootstrap, "hanging"))
     leader, address = find_leader(admin, TOPIC, PARTITION)
     name = _unused_id(stage.bootstrap)

@@ -5,7 +5,7 @@ from contextlib import closing
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sandbox import SandboxError, clients, topics, wait_until
+from sandbox import SandboxError, clients, wait_until
 from sandbox.scenes import wire
 from sandbox.scenes.hanging import find_leader
 from sandbox.scenes.scene_context import Report, Stage, make_producer, record_value
@@ -24,7 +24,7 @@ _WITHIN_S = 60.0
 
 def lost_ack(stage: Stage, report: Report) -> None:
     """A producer loses an answer and sends the same batch again; then it sends a batch after a gap."""
-    topics.ensure_topics(stage.bootstrap, {LOST_ACK: 1})
+    clients.ensure_topics(stage.bootstrap, {LOST_ACK: 1})
     where = LOST_ACK, 0
     _, address = find_leader(AdminClient(clients.client_settings(stage.bootstrap, LOST_ACK)), *where)
     value = [record_value("lost ack")]
@@ -58,7 +58,7 @@ def _leave_gap(
 
 def crash_before_offsets(stage: Stage, report: Report) -> None:
     """An application writes its output and dies before adding its offsets; it restarts and repeats both."""
-    topics.ensure_topics(stage.bootstrap, {ORDERS: 1, INVOICES: 1})
+    clients.ensure_topics(stage.bootstrap, {ORDERS: 1, INVOICES: 1})
     source = Producer({**clients.client_settings(stage.bootstrap, CRASH), "enable.idempotence": True})
     for number in range(RECORDS):
         source.produce(ORDERS, record_value(f"order {number}"), partition=0)

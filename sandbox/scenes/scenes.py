@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from sandbox import SandboxError as SandboxError
-from sandbox import clients, topics
+from sandbox import clients
 from sandbox.scenes.catalogue import SCENES as SCENES
 from sandbox.scenes.scene_context import Report, Stage, make_producer, open_transaction
 from sandbox.scenes.scene_context import stack_kafka as stack_kafka
@@ -193,7 +193,7 @@ def play(name: str, stage: Stage, report: Report) -> None:
         raise SandboxError(f"no scene {name!r}: choose one of {', '.join(SCENES)}")
     try:
         with _orderly_end():
-            topics.ensure_topics(stage.bootstrap)
+            clients.ensure_topics(stage.bootstrap)
             resolve_name(SCENES[name].plays)(stage, report)
     except KafkaException as error:
         raise SandboxError(f"the sandbox's Kafka at {stage.bootstrap} refused: {error}") from None

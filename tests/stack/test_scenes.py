@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
 from fenceline.facts import TransactionState
-from sandbox import SandboxError, clients, demo, topics
+from sandbox import SandboxError, clients, demo
 from sandbox.kafka import Broker
 from sandbox.scenes import hanging, resends, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
@@ -141,7 +141,7 @@ def stray_record(stage: Stage, name: str) -> int:
 
 def make_topic_for_strays(stage: Stage) -> None:
     """Make the topic, and return once its leader takes records."""
-    topics.ensure_topics(stage.bootstrap, {STRAYS: 1})
+    clients.ensure_topics(stage.bootstrap, {STRAYS: 1})
     made = make_producer(stage.bootstrap, "test-strays")
     open_transaction(made, STRAYS, 0, "none of the strays")
     made.commit_transaction(30)
@@ -227,7 +227,7 @@ def test_the_demo_commits_to_every_topic_and_stops_on_request(stage: Stage) -> N
 
 
 def _ends(bootstrap: str, topic: str) -> list[int]:
-    from sandbox.topics import TOPICS
+    from sandbox.clients import TOPICS
 
     return [end_offset(bootstrap, topic, number, committed=True) for number in range(TOPICS[topic])]
 

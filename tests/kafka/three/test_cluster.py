@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 
-from sandbox import topics
+from sandbox import clients
 from sandbox.cluster import SIZE, KafkaCluster
 from tests.waiting import wait_for
 
@@ -22,7 +22,7 @@ def partitions_of(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
 
 
 def test_topics_have_three_replicas_and_any_node_answers(kafka_three: KafkaCluster) -> None:
-    topics.ensure_topics(kafka_three.bootstrap)
+    clients.ensure_topics(kafka_three.bootstrap)
     for broker in kafka_three.brokers:
         partitions = partitions_of(broker.bootstrap, "orders").values()
         assert {len(partition.replicas) for partition in partitions} == {SIZE}

@@ -7,10 +7,10 @@ import pytest
 
 from collectors.kafka.coordinators import CoordinatorCollector
 from fenceline.kafka.coordinator import EXPIRATION, CoordinatorMove, SampleId, partition_for
+from sandbox.clients import ensure_topics
 from sandbox.cluster import KafkaCluster
 from sandbox.scenes import brokers
 from sandbox.scenes.scene_context import Stage
-from sandbox.topics import ensure_topics
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.kafka_reads import ClusterReads
