@@ -16,8 +16,8 @@ import pyarrow as pa
 from fenceline.facts import ABORTS, Confidence, TransitionKind, TransitionReason
 from fenceline.history.reports import APPLICATIONS, IDS, TRANSITIONS
 from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.columnar import bucket_column
 from fenceline.kafka.fold.folded import Lived
-from fenceline.kafka.fold.tally_columns import bucket_column
 
 _COUNTS = pa.map_(pa.string(), pa.int64())
 _HISTOGRAM = pa.map_(pa.int32(), pa.int64())

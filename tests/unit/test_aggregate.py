@@ -29,9 +29,8 @@ from fenceline.decode.record_table import RecordTable
 from fenceline.facts import EVERYDAY, RawRecord, TransactionRecord, TransactionState, TransitionKind
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.aggregate import IdFold, fold_records
-from fenceline.kafka.fold.columnar import fold_table
+from fenceline.kafka.fold.columnar import bucket_column, fold_table
 from fenceline.kafka.fold.folded import Folded, NotableTransition, Prior
-from fenceline.kafka.fold.tally_columns import bucket_column
 from fenceline.series.histograms import bucket_of, merge_histograms
 from tests.raw_batches import CODECS, raw_batch
 from tests.transaction_state_records import encode_key, encode_value
