@@ -27,8 +27,8 @@ from spark_pipeline.audits.cluster import kafka_connection
 from spark_pipeline.audits.counts import CountsOptions
 from spark_pipeline.audits.keys import EVERY_RECORD, KeysOptions
 from spark_pipeline.audits.runs import RunOf, run_counts, run_keys
+from spark_pipeline.audits.sources import TABLE_EXAMPLES, AuditedTable, parse_table
 from spark_pipeline.audits.store import AuditStore
-from spark_pipeline.audits.tables import TABLE_EXAMPLES, AuditedTable, parse_table
 from spark_pipeline.job import folder_name, java_properties, job_parser, reader_option, run_job
 
 ONCE = "once"

@@ -34,9 +34,15 @@ from fenceline.kafka.partitions import Offsets
 from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.checkpoint import ConsumedInput
 from spark_pipeline.audits.cluster import TopicEnds, connect_reads, read_topics
-from spark_pipeline.audits.records import RecordRange, read_records
 from spark_pipeline.audits.scan import FETCH_BYTES
-from spark_pipeline.audits.tables import SPARK_ERRORS, AuditedTable, first_line, read_table
+from spark_pipeline.audits.sources import (
+    SPARK_ERRORS,
+    AuditedTable,
+    RecordRange,
+    first_line,
+    read_records,
+    read_table,
+)
 from transaction_admin.api import Unseen
 from transaction_admin.kafka_reads import ClusterReads
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from fenceline.audit.continuing import count_offsets, ranges_without
 from fenceline.audit.manifest import LOSSES, AuditedRange
-from fenceline.audit.replays import count_offsets, ranges_without
 from fenceline.compat import SLOTS
 from fenceline.decode.typed import TornFile
 from fenceline.facts import TopicPartition
@@ -22,7 +22,7 @@ from fenceline.formatting import count_noun
 from fenceline.history.reports import manifest_name, manifest_number
 from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.cluster import kafka_connection, read_topics
-from spark_pipeline.audits.records import RecordRange, read_records
+from spark_pipeline.audits.sources import RecordRange, read_records
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.job import BatchFunction
 from spark_pipeline.sink import ExactlyOnceKafkaSink

@@ -33,7 +33,7 @@ from fenceline.audit.manifest import (
 from sandbox.kafka import Broker
 from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.cluster import TopicEnds, read_topics
-from spark_pipeline.audits.tables import parse_table
+from spark_pipeline.audits.sources import parse_table
 from tests.spark.audits import delete_records, kinds
 from tests.spark.queries import settings
 from tests.spark.test_audit_keys import SEED, GroupPipeline, records

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.audit.continuing import extend_manifest, next_positions
+from fenceline.audit.continuing import count_offsets, extend_manifest, next_positions, ranges_without
 from fenceline.audit.judging import (
     BatchInput,
     Judged,
@@ -35,7 +35,6 @@ from fenceline.audit.manifest import (
     write_audit,
 )
 from fenceline.audit.producers import ProducerOwner, foreign_obstacles, foreign_runs
-from fenceline.audit.replays import count_offsets, ranges_without
 from fenceline.audit.runs import InputFold, ReadRange, RunFold, read_ranges
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition

@@ -1,16 +1,22 @@
-"""Tables that the audit compares by keys: files, Delta and JDBC, or any other format that Spark reads."""
+"""What the audit compares by keys: tables (files, Delta and JDBC, or any other format that Spark reads), and
+Kafka records between offsets, through Spark's own source.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
+from fenceline.facts import TopicPartition
 from spark_pipeline.audits import AuditError
 from spark_pipeline.folder import OutputFolder
 
@@ -49,6 +55,10 @@ _REMEDIES = (
         r"PATH_NOT_FOUND|DELTA_TABLE_NOT_FOUND|DELTA_MISSING|UNABLE_TO_INFER_SCHEMA",
         "Name the folder that the sink writes to",
     ),
+)
+_COLUMNS = (
+    "key STRING, value STRING, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 
 
@@ -160,3 +170,40 @@ def _with_remedy(error: Exception, columns: list[str]) -> str:
     remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, reason))
     known = f"Its columns: {', '.join(columns)}" if "UNRESOLVED_COLUMN" in reason else ""
     return f"{reason}. {known or next(remedies, 'Check the table, its options, and the rights of its user')}"
+
+
+class RecordRange(NamedTuple):
+    """Records of one partition, from the first offset to before the second."""
+
+    partition: TopicPartition
+    from_offset: int
+    to_offset: int
+
+
+def read_records(
+    spark: SparkSession, java: Mapping[str, str], ranges: Sequence[RecordRange], *, committed_only: bool
+) -> DataFrame:
+    """Return records with key and value as text, invalid UTF-8 unchanged. `java` has properties of Java
+    clients.
+
+    Each partition may have one range.
+    """
+    if not ranges:
+        return spark.createDataFrame([], _COLUMNS)
+    starts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    ends: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for (topic, partition), first, end in ranges:
+        starts[topic][str(partition)], ends[topic][str(partition)] = first, end
+    options = {
+        **{f"kafka.{name}": value for name, value in java.items()},
+        "kafka.isolation.level": "read_committed" if committed_only else "read_uncommitted",
+        "assign": json.dumps({topic: [int(offset) for offset in bounds] for topic, bounds in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "includeHeaders": "true",
+    }
+    rows = spark.read.format("kafka").options(**options).load()
+    text = {name: f.col(name).cast("string") for name in ("key", "value")}
+    return rows.withColumns(text).select(
+        "key", "value", "topic", "partition", "offset", "timestamp", "headers"
+    )
