@@ -18,8 +18,8 @@ from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.write_transactions import guarded_transaction, lock_row, retry_write
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
-from fenceline.alerts import matchers as matching
 from fenceline.alerts import redact
+from fenceline.alerts.labels import matchers_text
 from fenceline.facts import Severity
 
 KINDS = tuple(kind.value for kind in Channel.Kind)
@@ -122,7 +122,7 @@ def _record(event: Event, row: Channel, changes: audit.Changes | None = None) ->
 
 
 #: The form of addresses and matchers in the audit log.
-_SHOWN = {"url": redact.redact_url, "matchers": matching.matchers_text}
+_SHOWN = {"url": redact.redact_url, "matchers": matchers_text}
 #: The columns of a change, without the secrets and the delivery counters.
 _WRITTEN = [
     "name", "url", "min_severity", "matchers", "group_by", "group_wait_s", "group_interval_s",

@@ -13,7 +13,7 @@ from dashboard.alerts.validation import compile_pattern
 from dashboard.models import Alert, Silence
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
-from fenceline.alerts import matchers as matching
+from fenceline.alerts.labels import MatcherSet, matchers_text
 from fenceline.formatting import format_duration
 
 #: A longer silence should be a change of the rule.
@@ -71,11 +71,11 @@ def end_silence(row: Silence, *, by: str, now_ms: int) -> bool:
 
 
 def _subject(row: Silence) -> AuditedSubject:
-    return AuditedSubject("silence", row.pk, matching.matchers_text(row.matchers))
+    return AuditedSubject("silence", row.pk, matchers_text(row.matchers))
 
 
 def _made(row: Silence) -> audit.Changes:
-    after = {"matchers": matching.matchers_text(row.matchers), "reason": row.reason}
+    after = {"matchers": matchers_text(row.matchers), "reason": row.reason}
     return audit.field_changes({}, after | {"starts": _at(row.starts_ms), "ends": _at(row.ends_ms)}, {})
 
 
@@ -86,7 +86,7 @@ def _at(instant_ms: int) -> datetime:
 def matching_alerts(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequence[Alert]:
     """Return the firing and pending alerts that matchers match now, among rows read before if given."""
     rows = alert_queries.active_labels() if among is None else among
-    wanted = matching.MatcherSet(matchers, compile_pattern)
+    wanted = MatcherSet(matchers, compile_pattern)
     return [row for row in rows if wanted.matches(row.labels)]
 
 
@@ -96,7 +96,7 @@ def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:
         validation.label_name(name, validation.LABELS)
         if "\0" in value:
             raise ValueError(f"The value of {name} has a NUL, which no label has: remove it.")
-    fit = matching.MatcherSet(matchers, compile_pattern)
+    fit = MatcherSet(matchers, compile_pattern)
     if fit.wrong:
         raise ValueError(fit.wrong)
     if none_allowed:

@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol
 
 from fenceline.alerts.engine import FIRING
 from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route, route_refusal
-from fenceline.alerts.labels import readable_name
-from fenceline.alerts.matchers import CompilePattern, MatcherSet
+from fenceline.alerts.labels import CompilePattern, MatcherSet, readable_name
 from fenceline.alerts.payload import format_rfc3339
 from fenceline.findings.severity import is_worse
 from fenceline.formatting import format_clock

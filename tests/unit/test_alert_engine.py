@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.alerts import engine
-from fenceline.alerts import matchers as matching
 from fenceline.alerts.engine import FIRING, PENDING, RESOLVED, AlertState, FindingObservation, StateChange
+from fenceline.alerts.labels import Matcher, MatcherSet, matchers_text, parse_matchers
 from fenceline.alerts.limits import Alerting
-from fenceline.alerts.matchers import Matcher, MatcherSet
 from fenceline.findings.rule_names import REMOVED, RENAMED
 from fenceline.rules import RULES
 
@@ -249,7 +248,7 @@ def python_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def is_matched(text: str, labels: Mapping[str, str]) -> bool:
-    return MatcherSet(matching.parse_matchers(text), python_pattern).matches(labels)
+    return MatcherSet(parse_matchers(text), python_pattern).matches(labels)
 
 
 MATCHED_LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", you'}
@@ -272,7 +271,7 @@ MATCHED_LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", y
     ],
 )
 def test_matchers_are_read(number: int, text: str, expected: list[tuple[str, str, str]]) -> None:
-    assert matching.parse_matchers(text) == expected, f"case {number}"
+    assert parse_matchers(text) == expected, f"case {number}"
 
 
 @pytest.mark.parametrize(
@@ -289,7 +288,7 @@ def test_matchers_are_read(number: int, text: str, expected: list[tuple[str, str
 )
 def test_unreadable_matchers_are_refused_with_a_reason(number: int, text: str, says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
-        matching.parse_matchers(text)
+        parse_matchers(text)
 
 
 @pytest.mark.parametrize(
@@ -342,8 +341,8 @@ def test_renamed_rules_are_or_were_rules_and_no_name_is_used_again() -> None:
 @pytest.mark.parametrize("operator", ["=", "!=", "=~"])
 def test_a_matcher_of_a_removed_rule_is_refused_with_where_its_facts_are(operator: str) -> None:
     with pytest.raises(ValueError, match=r"The rule progress_dropped was removed: the page of a query"):
-        matching.parse_matchers(f'alertname{operator}"progress_dropped"')
-    assert matching.parse_matchers('team="progress_dropped"')
+        parse_matchers(f'alertname{operator}"progress_dropped"')
+    assert parse_matchers('team="progress_dropped"')
 
 
 @pytest.mark.parametrize("operator", ["=~", "!~"])
@@ -356,8 +355,8 @@ def test_an_unusable_pattern_matches_nothing_and_gives_the_reason(operator: str)
 
 @given(st.lists(st.builds(Matcher, st.from_regex(r"[a-z_]{1,5}", fullmatch=True), st.just("="), st.text())))
 def test_shown_matchers_are_read_back(matchers: list[Matcher]) -> None:
-    shown = matching.matchers_text(matchers[:20])
-    assert matching.parse_matchers(shown) == matchers[:20]
+    shown = matchers_text(matchers[:20])
+    assert parse_matchers(shown) == matchers[:20]
 
 
 @given(st.text(max_size=80))

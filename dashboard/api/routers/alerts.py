@@ -21,7 +21,7 @@ from dashboard.models import Alert, Delivery, Silence
 from dashboard.runtime import loop
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access
-from fenceline.alerts import matchers
+from fenceline.alerts.labels import MOST_MATCHERS, Matcher, make_matcher, parse_matchers
 from fenceline.facts import Severity
 
 router = Router(tags=["alerts"])
@@ -175,13 +175,13 @@ def invalid_fields(error: validation.Unfit) -> RefusedRequest:
     return RefusedRequest(422, str(error), errors=errors)
 
 
-def read_matchers(asked: Matchers) -> list[matchers.Matcher]:
+def read_matchers(asked: Matchers) -> list[Matcher]:
     """Return the matchers in a request; raises ValueError with a readable message."""
     if isinstance(asked, str):
-        return matchers.parse_matchers(asked)
-    if len(asked) > matchers.MOST_MATCHERS:
-        raise ValueError(f"These are {len(asked)} matchers; at most {matchers.MOST_MATCHERS} are taken.")
-    return [matchers.make_matcher(given.label, given.operator, given.value) for given in asked]
+        return parse_matchers(asked)
+    if len(asked) > MOST_MATCHERS:
+        raise ValueError(f"These are {len(asked)} matchers; at most {MOST_MATCHERS} are taken.")
+    return [make_matcher(given.label, given.operator, given.value) for given in asked]
 
 
 silences_router = Router(tags=["silences"])

@@ -39,7 +39,7 @@ from dashboard.web.incidents import cards, timeline
 from dashboard.web.incidents.cards import headline_of, newest_cause
 from dashboard.web.incidents.timeline import IncidentHistory
 from dashboard.web.per_request import now_ms
-from fenceline.alerts.matchers import matchers_text
+from fenceline.alerts.labels import matchers_text
 from fenceline.flow.view import fold_flow
 from fenceline.formatting import format_duration
 from fenceline.incidents.evidence import (

@@ -15,7 +15,8 @@ from dashboard.labels.alert import STATED_RULES
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip, time_tag
-from fenceline.alerts import matchers, redact
+from fenceline.alerts import redact
+from fenceline.alerts.labels import matchers_text
 from fenceline.engines import status
 from fenceline.formatting import format_duration
 from fenceline.kafka import producer_identity
@@ -37,7 +38,7 @@ register.filter("alert_summary", alert_labels.alert_summary)
 register.filter("subject_name", alert_labels.subject_name)
 register.filter("lasted_ms", alert_labels.lasted_ms)
 register.filter("subject_label", addresses.finding_label)
-register.filter("matchers", matchers.matchers_text)
+register.filter("matchers", matchers_text)
 register.filter("redacted", redact.redact_url)
 register.simple_tag(addresses.finding_url, name="subject_url")
 register.simple_tag(addresses.action_url, name="action_url")

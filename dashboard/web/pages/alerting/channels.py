@@ -25,7 +25,8 @@ from dashboard.web.rendering import (
     signed_in,
 )
 from dashboard.web.routes import PageRoute
-from fenceline.alerts import matchers, redact
+from fenceline.alerts import redact
+from fenceline.alerts.labels import matchers_text, parse_matchers
 
 _DELIVERIES = 10
 #: The session's key for channels whose secret it may see once, because it made or rotated the secret.
@@ -253,7 +254,7 @@ def _written(row: Channel) -> dict[str, Any]:
         "name": row.name,
         "kind": row.kind,
         "min_severity": row.min_severity,
-        "matchers": matchers.matchers_text(row.matchers),
+        "matchers": matchers_text(row.matchers),
         "group_by": ", ".join(row.group_by),
         "send_resolved": "on" if row.send_resolved else "",
     } | {name: _plain(getattr(row, name)) for name, *_ in channels.WAITS}
@@ -270,7 +271,7 @@ def _draft(asked: QueryDict, *, kind: str = "") -> channels.ChannelDraft:
         kind=kind or asked.get("kind", ""),
         url=asked.get("url", ""),
         min_severity=asked.get("min_severity", ""),
-        matchers=partial(matchers.parse_matchers, asked.get("matchers", "")),
+        matchers=partial(parse_matchers, asked.get("matchers", "")),
         group_by=[name.strip() for name in names if name.strip()],
         waits={name: asked.get(name, "").strip() for name, *_ in channels.WAITS},
         send_resolved=bool(asked.get("send_resolved")),

@@ -17,7 +17,7 @@ from dashboard.system.access import actor_of
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, forbidden_page, or_404, render_page, signed_in
 from dashboard.web.routes import PageRoute
-from fenceline.alerts import matchers as matching
+from fenceline.alerts.labels import matchers_text, parse_matchers
 from fenceline.formatting import format_duration
 
 _EXPIRED = 50
@@ -55,11 +55,9 @@ def new_form(request: HttpRequest) -> HttpResponse:
         return forbidden_page(request, refused)
     text = request.GET.get("matchers", "")
     if alert := alert_queries.find_alert(_number(request, "alert")):
-        text = matching.matchers_text(
-            [(name, "=", alert.labels[name]) for name in _ONE if name in alert.labels]
-        )
+        text = matchers_text([(name, "=", alert.labels[name]) for name in _ONE if name in alert.labels])
     elif silence := alert_queries.find_silence(_number(request, "silence")):
-        text = matching.matchers_text(silence.matchers)
+        text = matchers_text(silence.matchers)
     return _form(request, {"matchers": text, "lasts": _USUAL}, {})
 
 
@@ -133,7 +131,7 @@ def _previewed(text: str) -> Mapping[str, Any]:
     if not text.strip():
         return {"wrong": "Enter matchers to see the alerts that match now.", "found": ()}
     try:
-        matchers = silences.fit_matchers(matching.parse_matchers(text), none_allowed=False)
+        matchers = silences.fit_matchers(parse_matchers(text), none_allowed=False)
     except ValueError as error:
         return {"wrong": str(error), "found": ()}
     return {"wrong": "", "found": silences.matching_alerts(matchers)}
@@ -154,7 +152,7 @@ def _draft(asked: QueryDict) -> silences.SilenceDraft:
     """Return the draft from a form; unparsable instants become errors of its check."""
     lasts = asked.get("lasts", "")
     return silences.SilenceDraft(
-        matchers=partial(matching.parse_matchers, asked.get("matchers", "")),
+        matchers=partial(parse_matchers, asked.get("matchers", "")),
         reason=asked.get("reason", ""),
         starts=partial(_instant, asked.get("starts", ""), "start"),
         ends=partial(_instant, asked.get("ends", ""), "end"),
