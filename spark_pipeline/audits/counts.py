@@ -36,8 +36,17 @@ from fenceline.kafka.partitions import Offsets
 from fenceline.spark.records import Ledger
 from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
-from spark_pipeline.audits.cluster import TopicEnds, read_owners, read_topics, require_seen
-from spark_pipeline.audits.scan import InputScan, OutputScan, scan_input, scan_output, scan_partitions
+from spark_pipeline.audits.cluster import (
+    InputScan,
+    OutputScan,
+    TopicEnds,
+    read_owners,
+    read_topics,
+    require_seen,
+    scan_input,
+    scan_output,
+    scan_partitions,
+)
 from spark_pipeline.sink.names import id_stem
 
 

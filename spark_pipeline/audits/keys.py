@@ -33,8 +33,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.checkpoint import ConsumedInput
-from spark_pipeline.audits.cluster import TopicEnds, connect_reads, read_topics
-from spark_pipeline.audits.scan import FETCH_BYTES
+from spark_pipeline.audits.cluster import FETCH_BYTES, TopicEnds, connect_reads, read_topics
 from spark_pipeline.audits.sources import (
     SPARK_ERRORS,
     AuditedTable,
