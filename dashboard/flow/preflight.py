@@ -21,7 +21,6 @@ from fenceline.history.time_range import last_range
 from fenceline.kafka.coordinator import EXPIRATION, MAX_TIMEOUT
 from fenceline.kafka.fold import transition_ring
 from fenceline.preflight.checks import Risk, find_risks
-from fenceline.preflight.limits import forgotten_ms, id_limits
 from fenceline.preflight.setup import (
     BrokerSetup,
     ClusterSetup,
@@ -31,6 +30,8 @@ from fenceline.preflight.setup import (
     ReaderSetup,
     TopicSetup,
     decided_spans,
+    forgotten_ms,
+    id_limits,
 )
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, AdminUnavailable
 from transaction_admin.kafka_reads import ClusterReads

@@ -25,13 +25,9 @@ from urllib.parse import urlsplit
 
 from fenceline.facts import Isolation, Severity
 from fenceline.formatting import format_duration
-from fenceline.preflight.setup import ClusterSetup, TopicSetup
+from fenceline.preflight.setup import CHECKPOINTS, NEARLY, ClusterSetup, TopicSetup
 
-#: The share of a limit from which it counts as used up.
-NEARLY = 0.8
 _HOUR_MS = 3_600_000
-#: Checkpoint intervals that a transaction must survive: one, and a restart.
-CHECKPOINTS = 2
 _TEMPORARY = ("/tmp/", "/var/tmp/")  # noqa: S108 - looked for, not written to
 _KIP_98, _KIP_890 = "KIP-98", "KIP-890"
 _REPLICATION = "Kafka documentation, min.insync.replicas and acks"

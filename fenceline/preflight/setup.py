@@ -1,12 +1,18 @@
-"""The settings and habits of one cluster that decide about exactly-once; unknown ones are None."""
+"""The settings and habits of one cluster that decide about exactly-once, None if unknown; and the limits of
+one transactional id: its timeout and its needs, and when Kafka forgets it. Pure.
+"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.compat import SLOTS
-from fenceline.facts import Isolation, Transition, TransitionKind
+from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Transition, TransitionKind
 
+#: The share of a limit from which it counts as used up.
+NEARLY = 0.8
+#: Checkpoint intervals that a transaction must survive: one, and a restart.
+CHECKPOINTS = 2
 #: Ends by a producer itself. A transaction that a coordinator ended has waited for its whole timeout.
 _DECIDED = (TransitionKind.COMMIT, TransitionKind.CLIENT_ABORT)
 
@@ -99,3 +105,59 @@ def decided_spans(life: Iterable[Transition]) -> Sequence[int]:
         for transition in life
         if transition.kind in _DECIDED and transition.open_ms is not None
     ]
+
+
+class IdLimit(NamedTuple):
+    """One figure to compare with a timeout, in ms."""
+
+    words: str
+    value_ms: int
+    #: Its percentage of the timeout; None without a timeout to compare.
+    share: float | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it has nearly used up the timeout, or exceeded it."""
+        return self.share is not None and self.share >= 100 * NEARLY
+
+
+def id_limits(
+    timeout_ms: int,
+    brokers: BrokerSetup,
+    spans: Sequence[int],
+    query: QuerySetup | None = None,
+    job: JobSetup | None = None,
+) -> Sequence[IdLimit]:
+    """Return the timeout of an id, and the known figures that need it, longest transaction first.
+
+    `spans` are the durations of its transactions that its producer ended. A two-phase commit never times out.
+    """
+    if timeout_ms in (NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS) or timeout_ms <= 0:
+        return ()
+    most_ms = brokers.max_timeout_ms
+    return [
+        IdLimit("transaction.timeout.ms", timeout_ms),
+        *([IdLimit("transaction.max.timeout.ms of the brokers", most_ms)] if most_ms else []),
+        *(
+            IdLimit(words, needed_ms, 100 * needed_ms / timeout_ms)
+            for words, needed_ms in _needs(spans, query, job)
+            if needed_ms is not None
+        ),
+    ]
+
+
+def _needs(
+    spans: Sequence[int], query: QuerySetup | None, job: JobSetup | None
+) -> Iterator[tuple[str, int | None]]:
+    yield "longest of its last transactions", max(spans, default=None)
+    if query is not None:
+        yield f"longest of the last batches of {query.name}", query.longest_batch_ms
+    if job is not None and job.longest_interval_ms is not None:
+        yield f"two checkpoint intervals of {job.name}", job.longest_interval_ms * CHECKPOINTS
+
+
+def forgotten_ms(updated_ms: int, brokers: BrokerSetup, *, is_open: bool) -> int | None:
+    """Return when its coordinator forgets an idle id; None while it is open, or if unknown."""
+    if is_open or brokers.id_expiration_ms is None:
+        return None
+    return updated_ms + brokers.id_expiration_ms

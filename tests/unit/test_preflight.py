@@ -7,7 +7,6 @@ import pytest
 
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Severity
 from fenceline.preflight.checks import find_risks
-from fenceline.preflight.limits import forgotten_ms, id_limits
 from fenceline.preflight.setup import (
     BrokerSetup,
     ClusterSetup,
@@ -16,6 +15,8 @@ from fenceline.preflight.setup import (
     QuerySetup,
     ReaderSetup,
     TopicSetup,
+    forgotten_ms,
+    id_limits,
 )
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
