@@ -85,7 +85,7 @@ EXCEPTED: Mapping[tuple[str, str], str] = {
     ("POST", "/partitions/prod/payments/0/record/key"): "tests/kafka/test_record_page.py has its row",
     ("POST", "/ingest/v1/progress"): "a listener's observations, nobody's setting",
     ("POST", "/access/welcome/MQ/never"): "a link is needed: tests/web/test_access.py",
-    ("POST", "/login/"): "a sign-in: tests/web/test_sign_in_rows.py",
+    ("POST", "/login/"): "a sign-in: tests/web/test_sign_in.py",
 }
 #: What a superuser may do in Django's admin, by model: (add, change, delete).
 ADMIN: Mapping[str, tuple[bool, bool, bool]] = {

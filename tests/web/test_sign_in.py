@@ -1,24 +1,47 @@
-"""Proves that guessing passwords is slow: a name is locked for the address that guesses, an address for all
-names, each with a text that says how long and what to do, for nobody else, and until somebody unlocks it; and
-that no weak password is set by a command."""
+"""Proves the sign-in with a name: guessing passwords is slow, locks nobody out who is elsewhere, and each
+lock says what to do; sign-ins leave rows that keep no unknown name and fill no table; no weak password is set
+by a command; and the headers of a proxy are believed at a named address alone."""
 
 import io
 import logging
+import re
 from datetime import timedelta
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from axes.models import AccessAttempt
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.test import Client
+from django.db import OperationalError, connection
+from django.test import AsyncClient, Client
+from django.utils import timezone
 
+from dashboard.config import Config
+from dashboard.config.identity import IdentityProvider, SignInProxy
+from dashboard.models import AuditEntry
+from dashboard.system import users
 from dashboard.system.sign_in import limits as sign_in_limits
 
 pytestmark = pytest.mark.django_db
 RIGHT = "let me in, please"
 HERE, ELSEWHERE = "203.0.113.9", "198.51.100.7"
 OF_NAME, OF_ADDRESS = 5, 50
+Event = AuditEntry.Event
+PROXY = SignInProxy(
+    (ip_network("10.0.0.0/8"),),
+    IdentityProvider(
+        "proxy",
+        "",
+        "",
+        "",
+        "the proxy",
+        (("sre", "operator"),),
+        username_claim="X-User",
+        groups_claim="X-Groups",
+    ),
+)
 
 
 def sign_in(name: str = "operator", password: str = "wrong", address: str = HERE, **headers: str) -> Any:
@@ -210,3 +233,131 @@ def test_nor_does_createsuperuser_without_questions(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", RIGHT)
     call_command("createsuperuser", **asked)
     assert User.objects.get().check_password(RIGHT)
+
+
+@pytest.fixture
+def no_rows(user: User) -> None:
+    AuditEntry.objects.all().delete()
+
+
+def told() -> list[tuple[str, str, str, str | None, int]]:
+    rows = AuditEntry.objects.order_by("pk")
+    return [(row.event, row.actor, row.subject_name, row.address, row.count) for row in rows]
+
+
+@pytest.mark.usefixtures("no_rows")
+def test_a_sign_in_and_a_sign_out_leave_a_row_each() -> None:
+    client = Client(REMOTE_ADDR=HERE)
+    client.post("/login/", {"username": "operator", "password": RIGHT})
+    client.post("/logout/")
+    assert told() == [
+        ("sign_in.succeeded", "operator", "operator", HERE, 1),
+        ("signed_out", "operator", "operator", HERE, 1),
+    ]
+    assert {row.via for row in AuditEntry.objects.all()} == {"page"}
+    assert set(AuditEntry.objects.values_list("subject_id", flat=True)) == {User.objects.get().pk}
+
+
+@pytest.mark.usefixtures("no_rows")
+def test_failures_are_one_row_with_a_count_and_a_lock_is_its_own() -> None:
+    lock()
+    sign_in(password=RIGHT)
+    assert told() == [
+        ("sign_in.failed", "", "operator", HERE, OF_NAME),
+        ("sign_in.locked", "", "operator", HERE, 1),
+    ]
+
+
+@pytest.mark.usefixtures("no_rows")
+def test_a_later_failure_is_another_row() -> None:
+    sign_in()
+    AuditEntry.objects.update(at=timezone.now() - timedelta(minutes=61))
+    sign_in()
+    sign_in(address=ELSEWHERE)
+    assert [each[3:] for each in told()] == [(HERE, 1), (HERE, 1), (ELSEWHERE, 1)]
+
+
+@pytest.mark.usefixtures("no_rows")
+def test_a_name_that_nobody_has_is_not_kept() -> None:
+    sign_in("my secret typed into the wrong field")
+    sign_in("another secret")
+    assert told() == [("sign_in.failed", "", "", HERE, 2)]
+    assert AuditEntry.objects.get().changes == {}
+
+
+@pytest.mark.usefixtures("no_rows")
+def test_who_guesses_from_many_addresses_fills_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in_limits, "MOST_ROWS", 10)
+    for number in range(30):
+        sign_in(address=f"198.51.100.{number}")
+    rows = AuditEntry.objects.filter(event=Event.SIGN_IN_FAILED)
+    assert rows.count() == 11
+    rest = rows.get(address=None)
+    assert (rest.subject_name, rest.count) == ("", 20)
+    assert sum(rows.values_list("count", flat=True)) == 30
+
+
+@pytest.mark.usefixtures("no_rows")
+def test_what_is_refused_while_locked_leaves_no_row() -> None:
+    lock()
+    before = told()
+    for _ in range(5):
+        assert sign_in().status_code == 429
+    assert told() == before
+
+
+@pytest.mark.usefixtures("no_rows")
+@pytest.mark.parametrize("password", [RIGHT, "wrong"])
+def test_a_sign_in_goes_on_where_its_row_cannot_be_written(
+    password: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(execute: Any, sql: str, *others: Any) -> Any:
+        if re.match(r"(INSERT INTO|UPDATE) \W*dashboard_auditentry", sql):
+            raise OperationalError("attempt to write a readonly database")
+        return execute(sql, *others)
+
+    with connection.execute_wrapper(refuse):
+        answer = sign_in(password=password)
+    assert is_in(answer) if password == RIGHT else answer.status_code == 200
+    assert told() == []
+    assert [line for line in caplog.messages if line.startswith("no audit row of sign_in.")]
+
+
+class FromPeer(AsyncClient):
+    """A browser behind a proxy at an address."""
+
+    peer = ""
+
+    async def request(self, **request: Any) -> Any:
+        return await super().request(**request, state={"peer": self.peer})
+
+    def ask(self, peer: str, **headers: str) -> Any:
+        self.peer = peer
+        return async_to_sync(self.get)("/system", headers=headers)
+
+
+def test_a_proxy_at_a_named_address_signs_users_in(settings: Any) -> None:
+    settings.FENCELINE = Config(sign_in_proxy=PROXY)
+    client = FromPeer()
+    assert client.ask("10.1.2.3", **{"X-User": "ada", "X-Groups": "staff, sre"}).status_code == 200
+    assert users.role_of(User.objects.get(username="ada")) == "operator"
+    assert client.ask("10.1.2.3", **{"X-User": "ada", "X-Groups": "staff, sre"}).status_code == 200
+    assert AuditEntry.objects.filter(event=AuditEntry.Event.SIGN_IN_SUCCEEDED).count() == 1
+    assert client.ask("10.1.2.3", **{"X-User": "ada", "X-Groups": "staff"}).status_code == 403
+
+
+@pytest.mark.parametrize("peer", ["", "192.0.2.7", "::1", "no address"])
+def test_nobody_else_is_believed(settings: Any, peer: str) -> None:
+    settings.FENCELINE = Config(sign_in_proxy=PROXY)
+    said = {"X-User": "ada", "X-Groups": "sre", "X-Forwarded-For": "10.1.2.3"}
+    answer = FromPeer().ask(peer, **said)
+    assert answer.status_code == 302
+    assert not User.objects.exists()
+
+
+def test_a_proxy_names_no_local_user(settings: Any) -> None:
+    settings.FENCELINE = Config(sign_in_proxy=PROXY)
+    User.objects.create_superuser("root", password="a password of root")
+    answer = FromPeer().ask("10.1.2.3", **{"X-User": "root", "X-Groups": "sre"})
+    assert answer.status_code == 403
+    assert "is not of the proxy" in answer.content.decode()

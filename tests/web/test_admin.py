@@ -1,12 +1,17 @@
-"""Proves what Django admin's actions say where the selected rows make no plan; tests/kafka has the plans."""
+"""Proves that Django's admin names every model in plain words, with a plural that is English, and what its
+actions say where the selected rows make no plan; tests/kafka has the plans."""
 
 import html
+import re
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
 from django.db.models import Model
 from django.test import Client
+from django.urls import reverse
 
 from dashboard import admin as admin_pages
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Transaction
@@ -14,6 +19,7 @@ from dashboard.system import access
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
+MODELS = sorted(apps.get_app_config("dashboard").get_models(), key=lambda model: model.__name__)
 
 
 def choose(client: Client, model: type[Model], action: str, *rows: Model, **more: str) -> Any:
@@ -100,3 +106,33 @@ def test_what_signs_and_what_leases_is_not_shown(root: Client, prod: Cluster) ->
 def test_every_function_is_an_action_of_some_list() -> None:
     names = {name for name, each in vars(admin_pages).items() if hasattr(each, "short_description")}
     assert names == {"fence_producers", "abort_of_ids", "abort_of_pins", "abort_in"}
+
+
+def plural(words: str) -> str:
+    """The plural of regular English nouns, by their last word; that of “series” is the same."""
+    if words.endswith("series"):
+        return words
+    if re.search(r"[^aeiou]y$", words):
+        return words[:-1] + "ies"
+    return words + ("es" if re.search(r"(?:ch|sh|s|x)$", words) else "s")
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_a_model_has_a_plain_name_and_plural(model: type[Model]) -> None:
+    name = str(model._meta.verbose_name)
+    assert "verbose_name" in model._meta.original_attrs, "Django's guess from the class name is no plain word"
+    assert str(model._meta.verbose_name_plural) == plural(name)
+
+
+def test_no_two_models_share_a_name() -> None:
+    names = [str(model._meta.verbose_name) for model in MODELS]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_every_list_of_the_admin_has_a_plain_heading(root: Client) -> None:
+    index = root.get(reverse("admin:index")).content.decode()
+    for model in (model for model in MODELS if admin.site.is_registered(model)):
+        heading = str(model._meta.verbose_name_plural)
+        url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+        assert re.search(rf'href="{url}"[^>]*>\s*{heading}\s*<', index, re.IGNORECASE), heading
+    assert not re.search(r"Batchs|Deliverys|Querys|Recoverys", index)
