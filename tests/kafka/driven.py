@@ -1,4 +1,5 @@
-"""Collectors that a test drives in its own thread, as the holder of their leases."""
+"""Collectors that a test drives in its own thread, as the holder of their leases; and `__transaction_state`
+as the tail, the store and the database behind them keep it."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -11,11 +12,13 @@ from django.test import override_settings
 
 from collectors.kafka import internal_topics
 from dashboard.config import ClusterConfig, Config
-from dashboard.models import Collector
-from dashboard.runtime import leases, loop
+from dashboard.models import Collector, Transaction
+from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import slice as work
 from dashboard.tasks import tails
 from dashboard.tasks.tails import Tailed
+from dashboard.transactions import queries as transaction_queries
+from fenceline.facts import TransactionRecord, TransactionState
 from tests.waiting import wait_for
 from transaction_admin import log_reader
 
@@ -82,3 +85,29 @@ def read_to_end(lease: leases.Lease, tailed: Tailed, properties: Mapping[str, st
     """Let a tail of the lease's cluster read everything up to now."""
     with only_cluster(lease.cluster, properties):
         wait_for(lambda: read_slice(lease, tailed), f"{lease.name} has read everything", _DEADLINE_S)
+
+
+def collected_transactions(bootstrap: str) -> dict[str, TransactionRecord]:
+    """Return the rows of every id after the tail has read everything up to now, by the id's text form.
+
+    Needs an empty database. A row does not distinguish no partitions from null.
+    """
+    # The tail of a cluster stays warm in its process, so each broker needs a name of its own.
+    cluster = bootstrap.replace(":", "-")
+    collector_store.sync_clusters([cluster])
+    read_to_end(take_lease(cluster, tails.tail_name(0)), tails.tailed, {"bootstrap.servers": bootstrap})
+    return {row.transactional_id: _record(row) for row in Transaction.objects.all()}
+
+
+def _record(row: Transaction) -> TransactionRecord:
+    return TransactionRecord(
+        row.transactional_id,
+        TransactionState(row.state),
+        row.producer_id,
+        row.producer_epoch,
+        row.timeout_ms,
+        transaction_queries.partitions_of(row),
+        row.updated_ms,
+        row.started_ms,
+        row.client_version,
+    )

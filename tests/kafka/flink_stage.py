@@ -1,4 +1,5 @@
-"""A real Flink job beside a broker, killed between the completion of a checkpoint and its commits."""
+"""A real Flink job beside a broker, killed between the completion of a checkpoint and its commits; what is
+read of its checkpoints is compared with what Flink itself reads of them."""
 
 import time
 import uuid
@@ -15,12 +16,19 @@ from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.engines import store as store
 from dashboard.models import FlinkJob
 from dashboard.runtime import collector_store, leases, loop
-from fenceline.engines.flink.records import Committable, FlinkCheckpoint, FlinkJobObservation
+from fenceline.engines.flink.records import (
+    Committable,
+    FlinkCheckpoint,
+    FlinkJobObservation,
+    TransactionOwnership,
+)
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from sandbox.engines.flink import FlinkProcess
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.java import flink_state
+from tests.java.flink_state import FlinkStateReader, ReadCommittable, ReadWriter
 from tests.kafka.action_worker import CLUSTER
 from tests.kafka.driven import take_lease
 from tests.kafka.topic_records import committed_values
@@ -154,3 +162,40 @@ def _is_open(committable: Committable, now: Described | None) -> bool:
 
 def _is_known(found: Sequence[Committable] | None) -> bool:
     return found is not None
+
+
+def read_checkpoints(stage: FlinkStage, jobs: int | None = None) -> Sequence[FlinkCheckpoint]:
+    """Return the checkpoints and savepoints of all jobs, or of the newest, as the collector reads them.
+
+    Each must be readable.
+    """
+    found = [each for job in stage.observe()[:jobs] for each in job.checkpoints]
+    read = [each for each in found if isinstance(each, FlinkCheckpoint)]
+    assert read
+    assert len(read) == len(found), found
+    return read
+
+
+def compare_checkpoint(checkpoint: FlinkCheckpoint, reader: FlinkStateReader) -> set[ReadCommittable]:
+    """Assert that Flink reads the same of a checkpoint; return its committables."""
+    path = Path(checkpoint.path.removeprefix("file://"))
+    committables = {ReadCommittable(*each[:3], each.checkpoint_id or 0) for each in checkpoint.committables}
+    assert committables == set(reader.committables(path)), path
+    writers = [
+        ReadWriter(*each[:3], _shown(each.ownership, each.subtask), each.precommitted)
+        for each in checkpoint.writers
+    ]
+    assert sorted(writers) == sorted(reader.writers(path)), path
+    assert {each.operator for each in checkpoint.committables} <= _names(reader, flink_state.COMMITTER)
+    assert {each.operator for each in checkpoint.writers} <= _names(reader, flink_state.WRITER)
+    return committables
+
+
+def _shown(ownership: TransactionOwnership, subtask: int) -> str:
+    """Return Flink's text of an ownership, "" where the connector does not record it."""
+    return ownership.name if subtask >= 0 else ""
+
+
+def _names(reader: FlinkStateReader, uid: str) -> set[str]:
+    """Return the names by which an operator may be read: its uid, or its id before Flink 2.0."""
+    return {uid, reader.operator_id(uid)}

@@ -1,5 +1,6 @@
 """Proves that the doctor tries every right on a real broker and names exactly the kafka-acls line that grants
-a missing one, and that it writes nothing."""
+a missing one, and that it writes nothing; and what the collector of capabilities finds by the same trials,
+and keeps while no broker answers."""
 
 import shlex
 
@@ -13,18 +14,25 @@ from confluent_kafka.admin import (
 )
 from py4j.java_gateway import JavaGateway
 
+from collectors.doctor.checks import Patient
 from collectors.doctor.examination import CheckStatus, DoctorCheck
+from collectors.doctor.sight import probe_capabilities
+from dashboard.runtime import collector_store
+from dashboard.system import capabilities
+from dashboard.tasks.polls import look_over_cluster
 from fenceline.kafka.acls import TO_LOOK
+from fenceline.kafka.capabilities import CapabilityState
 from sandbox.kafka import Broker
+from sandbox.ports import free_port
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.java.tools import KafkaTool
-from tests.kafka.doctor_checks import run_doctor, signed_in
+from tests.kafka.doctor_checks import grant_describe, run_doctor, signed_in
+from tests.kafka.driven import only_cluster, take_lease
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
-
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 #: What grants each right, after `kafka-acls --add --allow-principal User:…`, in the order of the trials.
 LINES = {
     "DESCRIBE on topic __transaction_state": "--operation DESCRIBE --topic __transaction_state",
@@ -203,3 +211,39 @@ def test_a_healthy_cluster_has_nothing_to_remedy(kafka: Broker) -> None:
         "transaction.max.timeout.ms is 15 min",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms is 500 ms",
     ]
+
+
+def states(properties: dict[str, str]) -> dict[str, CapabilityState]:
+    return {each.name: each.state for each in probe_capabilities(Patient(properties, False, 10))}
+
+
+def test_without_acls_all_but_what_nobody_has_used_works(kafka_42: Broker) -> None:
+    initialise_ids(kafka_42.bootstrap, ["seen-by-capabilities"])
+    found = states({"bootstrap.servers": kafka_42.bootstrap})
+    assert found.pop("commit_times") in (CapabilityState.WORKS, CapabilityState.UNKNOWN)
+    assert set(found.values()) == {CapabilityState.WORKS}
+
+
+def test_each_refused_right_limits_what_needs_it(acl_broker: Broker) -> None:
+    initialise_ids(acl_broker.bootstrap, ["seen"])
+    grant_describe(acl_broker, "capable", "seen")
+    properties = signed_in(acl_broker, "capable")
+    found = {each.name: each for each in probe_capabilities(Patient(properties, False, 10))}
+    assert found["transactions"].state is CapabilityState.LIMITED
+    assert found["log_history"].state is CapabilityState.MISSING
+    assert "--allow-principal User:capable --operation READ --topic __transaction_state" in str(
+        found["log_history"]
+    )
+    assert found["fence"].state is CapabilityState.UNKNOWN
+
+
+def test_a_look_is_kept_while_no_broker_answers(kafka_42: Broker) -> None:
+    collector_store.sync_clusters(["capable"])
+    lease = take_lease("capable", capabilities.NAME)
+    for bootstrap in kafka_42.bootstrap, f"127.0.0.1:{free_port()}":
+        with only_cluster("capable", {"bootstrap.servers": bootstrap}):
+            look_over_cluster(lease)
+    found = capabilities.cluster_capabilities("capable")
+    assert found.trouble
+    assert len(found.checks) > 10
+    assert not found.is_whole

@@ -1,7 +1,7 @@
 """Proves on real brokers that the commit of what a Flink checkpoint decided ends just that transaction, that
 whatever happens between preview and execution makes it stale with nothing sent, that a worker that dies is
 settled by what is there, and what a fence of such an id loses. The checkpoint names a real open transaction;
-its bytes are written here by Flink's rules (real jobs are in `test_flink_commits.py`)."""
+its bytes are written here by Flink's rules (real jobs are in `test_flink_jobs.py`)."""
 
 import os
 import uuid

@@ -6,6 +6,8 @@ owner's abort, which leaves the records of the owner's own abort, and a fence wi
 leaves those of a takeover: they must read as that and no more than probable. No finding, incident or alert
 states as fact what verdicts call ambiguous. `make soak` plays 10,000 with a seed that it prints, a tenth of
 them under a machine load of 30.
+
+On Kafka 4.2 an abort at the last epoch shows its origin: client or coordinator.
 """
 
 import json
@@ -15,7 +17,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -29,22 +31,45 @@ from dashboard.incidents.store import incident_facts
 from dashboard.models import Alert, Cluster, FindingRecord, Incident, TransitionRecord
 from dashboard.runtime import loop
 from fenceline import rules
-from fenceline.facts import TransitionKind, TransitionReason
+from fenceline.decode.transaction_state import decode_record
+from fenceline.facts import (
+    Confidence,
+    TransactionRecord,
+    TransactionState,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
+from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive_transition, next_history
 from fenceline.limits import Limits
 from sandbox.kafka import Broker
+from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused
 from tests.brokers import REFUSE_SELF_RECOVERY, create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.collected_transactions import collected_transactions
-from tests.kafka.driven import only_cluster, take_lease
+from tests.kafka.driven import collected_transactions, only_cluster, take_lease
 from tests.kafka.random_transactions import ClientCluster
+from tests.kafka.raw_producers import RawProducer, RawProducer2
 from tests.kafka.scripted_transactions import NARROW, run_clients
 from tests.kafka.topic_records import raw_records
 from tests.kafka.transition_comparison import Verdict, compare, recognised, table
 from tests.seeds import SEED
+from tests.waiting import wait_for
 
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 #: A process ends by itself after so long, should nobody end it.
 LONGEST_S = 900
 _BUSY = f"import signal; signal.alarm({LONGEST_S})\nwhile True: pass"
+#: What a kind reads as whose records are exactly those of another one, by its outcome.
+TWIN_REASONS = {
+    ("foreign_init", TransitionReason.CLIENT_WENT_ON),
+    ("fence_with_own_timeout", TransitionReason.CAME_BACK_SOON),
+}
+#: So that what was played is found, whenever that was.
+LIMITS = Limits(fencing_storm=2.0, fencing_storm_s=86_400.0, abort_window_s=86_400.0)
+#: How a takeover is stated as a fact.
+STATED = re.compile(r"taken over repeatedly|takes over|most of them takeover\b(?!, or)|\d takeovers of open")
+#: How many of a broker's 5,000 are played without the load.
+IDLE = 4_500
 
 
 @contextmanager
@@ -57,21 +82,6 @@ def cpu_load(processes: int) -> Iterator[None]:
         for process in busy:
             process.kill()
             process.wait()
-
-
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
-
-#: What a kind reads as whose records are exactly those of another one, by its outcome.
-TWIN_REASONS = {
-    ("foreign_init", TransitionReason.CLIENT_WENT_ON),
-    ("fence_with_own_timeout", TransitionReason.CAME_BACK_SOON),
-}
-#: So that what was played is found, whenever that was.
-LIMITS = Limits(fencing_storm=2.0, fencing_storm_s=86_400.0, abort_window_s=86_400.0)
-#: How a takeover is stated as a fact.
-STATED = re.compile(r"taken over repeatedly|takes over|most of them takeover\b(?!, or)|\d takeovers of open")
-#: How many of a broker's 5,000 are played without the load.
-IDLE = 4_500
 
 
 def play(
@@ -181,3 +191,57 @@ def test_five_thousand_known_outcomes_are_derived_on_each_broker(
         print_uncaptured(f"load average {os.getloadavg()[0]:.0f} as it ends")
     check(verdicts)
     assert overstatements(kafka.bootstrap) == []
+
+
+def opened_at_last_epoch(broker: Broker, name: str) -> RawProducer2:
+    """Return a producer of transaction version 2 that has a transaction open at the last epoch."""
+    with CoordinatorConnection(broker.bootstrap, name) as coordinator:
+        first = coordinator.init_producer_id()
+        for _ in coordinator.init_again(LAST_EPOCH - 1 - first.epoch):
+            pass
+    producer = RawProducer2(broker.bootstrap, name)
+    producer.init()
+    assert producer.identity.epoch == LAST_EPOCH
+    create_topics(broker.bootstrap, name)
+    producer.send(name, 0)
+    return producer
+
+
+def abort_of(broker: Broker, name: str) -> Transition:
+    """Return the verdict on an id's last end, once that is complete."""
+    with CoordinatorConnection(broker.bootstrap, name) as coordinator:
+        wait_for(
+            lambda: coordinator.transaction_state() == TransactionState.COMPLETE_ABORT, f"{name} is aborted"
+        )
+    life, ends = IdHistory(), dict[int, Transition]()
+    for raw in sorted(raw_records(broker.bootstrap)):
+        record = decode_record(raw.key, raw.value)
+        if isinstance(record, TransactionRecord) and record.transactional_id == name:
+            step = derive_transition(life, record, raw.partition, raw.offset)
+            life = next_history(life, record, step)
+            ends |= {told.offset: told for told in step if told and told.open_ms is not None}
+    return ends[max(ends)]
+
+
+@pytest.mark.soak
+def test_a_clients_abort_at_the_last_epoch_continues_with_a_new_producer_id(kafka_42: Broker) -> None:
+    producer = opened_at_last_epoch(kafka_42, "last-client")
+    producer.abort()
+    told = abort_of(kafka_42, "last-client")
+    verdict = (told.kind, told.confidence, told.reason)
+    assert verdict == (TransitionKind.CLIENT_ABORT, Confidence.CERTAIN, TransitionReason.CLIENT_AT_LAST_EPOCH)
+    producer.abandon()
+
+
+@pytest.mark.soak
+def test_the_coordinators_abort_at_the_last_epoch_keeps_the_producer_id(kafka_42: Broker) -> None:
+    producer = opened_at_last_epoch(kafka_42, "last-broker")
+    stranger = RawProducer(kafka_42.bootstrap, "last-broker")
+    with suppress(CoordinatorRefused):
+        stranger.init_once()
+        raise AssertionError("initialised while a transaction was open")
+    told = abort_of(kafka_42, "last-broker")
+    verdict = (told.kind, told.confidence, told.reason)
+    assert verdict == (TransitionKind.TAKEOVER, Confidence.PROBABLE, TransitionReason.BROKER_AT_LAST_EPOCH)
+    for each in (producer, stranger):
+        each.abandon()

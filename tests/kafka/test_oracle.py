@@ -13,7 +13,7 @@ from tests.brokers import KEEP_OLD_START, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
 from tests.java.tools import KafkaTool
 from tests.kafka.collected_partitions import COMMAND
-from tests.kafka.collected_transactions import collected_transactions
+from tests.kafka.driven import collected_transactions
 from tests.kafka.random_transactions import LAST_OUTCOMES, OUTCOMES, ClientCluster, run_clients
 from tests.seeds import SEED
 from tests.waiting import wait_for

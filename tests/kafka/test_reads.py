@@ -25,7 +25,6 @@ from tests.java.clients import JavaAdmin
 from tests.java.tools import KafkaTool
 from tests.kafka.collected_partitions import describe_producers
 from tests.kafka.group_commits import commit_offsets
-from tests.kafka.offsets import CLEANUP, partitions_of
 from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
@@ -36,6 +35,11 @@ from transaction_admin.leaders import Question
 from transaction_admin.partition_requests import parse_batches as headers
 
 pytestmark = pytest.mark.kafka
+CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+
+
+def partitions_of(topic: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
 
 
 @pytest.fixture

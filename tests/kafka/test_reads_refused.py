@@ -20,8 +20,8 @@ from tests.brokers import create_topics
 from tests.java.tools import KafkaTool
 from tests.kafka.doctor_checks import signed_in
 from tests.kafka.group_commits import commit_offsets
-from tests.kafka.offsets import CLEANUP, partitions_of
 from tests.kafka.producers import open_in
+from tests.kafka.test_reads import CLEANUP, partitions_of
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
 from transaction_admin.kafka_reads import ClusterReads

@@ -21,7 +21,7 @@ from dashboard.runtime import loop
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.collected_transactions import collected_transactions
+from tests.kafka.driven import collected_transactions
 from tests.kafka.producers import LibrdkafkaProducer, open_in
 from tests.seeds import SEED
 from tests.waiting import wait_for

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 FIRST = (3, 0, 12)
 CONTRACT = [
     f"tests/kafka/test_{name}.py"
-    for name in ("transaction_admin", "endings", "markers", "reads", "reads_refused", "doctor")
+    for name in ("transaction_admin", "end_transactions", "markers", "reads", "reads_refused", "doctor")
 ]
 
 
