@@ -1,11 +1,23 @@
-"""Proves what readers do: sign in, keys, theme, times, copying, filters."""
+"""Proves what readers do: sign in, keys, theme, times, copying, filters; that a click on a mark of the events
+opens its evidence, in the same range of time; and that whole lists come as files, CSV with a line, and JSON
+with an item, for each row.
+
+Rows are selected by mouse and keyboard, stay so while the page is live, and are sent as one plan; and `/`
+filters the list in view, or opens the palette where there is none.
+"""
+
+import csv
+import json
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import NAME, Opener, Server, press_to, sign_in
 
 pytestmark = pytest.mark.data("busy", 40)
+OPEN_IDS = ("payments-ledger-7", "inventory-sync-stuck-3")
+LANES = "#events-chart"
 
 
 def test_at_360_pixels_state_id_and_age_stay(opened: Opener) -> None:
@@ -157,3 +169,100 @@ def test_admin_works_under_the_policy(opened: Opener) -> None:
     expect(page.locator("#result_list tbody tr")).to_have_count(48)
     page.locator("#result_list tbody th a").first.click()
     expect(page.locator("#content")).to_contain_text("Transactional id")
+
+
+def selected(page: Page) -> int:
+    return page.locator("[data-select-row]:checked").count()
+
+
+@pytest.mark.data("held")
+def test_selected_rows_are_sent_as_one_plan(opened: Opener) -> None:
+    page = opened("/transactions", faults=True)
+    button = page.get_by_role("button", name="Fence producers")
+    expect(button).to_be_disabled()
+    page.get_by_label("Select all rows of this page").check()
+    number = page.locator("[data-select-row]").count()
+    expect(page.locator("#selected-number")).to_have_text(f"{number} selected")
+    page.get_by_role("button", name="Clear selection").click()
+    assert selected(page) == 0
+    for name in OPEN_IDS:
+        page.get_by_label(f"Select {name}").check()
+    with page.expect_request("**/actions/plan") as sent:
+        button.click()
+    fields = parse_qs(sent.value.post_data or "")
+    assert fields["subject"] == list(OPEN_IDS)
+    assert (fields["act"], fields["cluster"]) == (["fence"], ["prod"])
+
+
+@pytest.mark.data("held")
+def test_the_keyboard_selects_the_row_that_it_is_at(opened: Opener) -> None:
+    page = opened("/transactions")
+    for key in ("j", "x", "j", "x", "k", "x"):
+        page.keyboard.press(key)
+    assert page.get_by_label(f"Select {OPEN_IDS[1]}").is_checked()
+    assert selected(page) == 1
+    assert page.locator("[data-select-all]").evaluate("box => box.indeterminate")
+
+
+@pytest.mark.data("held")
+def test_a_selection_survives_what_changes_around_it(server: Server, live: Opener) -> None:
+    page = live("/partitions")
+    page.get_by_label("Select payments-0").check()
+    server("pin", "aaa-new")
+    expect(page.get_by_role("link", name="aaa-new-0")).to_be_visible()
+    assert page.get_by_label("Select payments-0").is_checked()
+    expect(page.get_by_role("button", name="Abort hanging transactions")).to_be_enabled()
+
+
+@pytest.mark.data("held")
+def test_slash_filters_the_list_in_view(opened: Opener) -> None:
+    page = opened("/partitions?verdict=pinned&last=6h")
+    page.keyboard.press("/")
+    page.keyboard.type("payments")
+    press_to(page, "Enter", "**/partitions?*q=payments*")
+    assert "verdict=pinned" in page.url
+    assert "last=6h" in page.url
+    expect(page.locator("tbody a[data-row]")).to_have_text(["payments-0", "payments-1"])
+
+
+@pytest.mark.data("held")
+def test_slash_opens_the_palette_where_no_list_is_in_view(opened: Opener) -> None:
+    page = opened("/partitions/prod/payments/0")
+    page.keyboard.press("/")
+    expect(page.get_by_role("combobox", name="Find ids")).to_be_focused()
+
+
+def downloaded(page: Page, form: str) -> str:
+    with page.expect_download() as download:
+        page.get_by_role("link", name=form, exact=True).click()
+    return download.value.path().read_text()
+
+
+@pytest.mark.data("busy", 700)
+def test_a_list_of_several_pages_is_one_whole_file(opened: Opener) -> None:
+    page = opened("/transactions")
+    items = json.loads(downloaded(page, "JSON"))["items"]
+    rows = list(csv.DictReader(downloaded(page, "CSV").splitlines()))
+    assert len(items) > 700
+    assert [row["transactional_id"] for row in rows] == [item["transactional_id"] for item in items]
+
+
+@pytest.mark.data("held")
+def test_a_click_on_a_mark_opens_its_evidence(opened: Opener) -> None:
+    page = opened("/events?last=24h&source=transition")
+    evidence = page.locator("a[data-row]").evaluate_all("links => links.map(link => link.pathname)")
+    page.locator(f"{LANES} .scatterlayer .point").first.wait_for()
+    with page.expect_navigation():
+        _click_mark(page)
+    assert urlsplit(page.url).path in evidence
+    assert urlsplit(page.url).query == "last=24h"
+
+
+def _click_mark(page: Page) -> None:
+    """Click a mark where it is drawn: Plotly takes pointers on a layer above its marks."""
+    box = page.locator(f"{LANES} .scatterlayer .point").first.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator(f"{LANES} .hoverlayer .hovertext")).to_be_visible()
+    page.mouse.down()
+    page.mouse.up()

@@ -2,25 +2,54 @@
 
 Each is made by real Spark here; every figure is compared with its own progress events, and
 state with its own state-metadata source.
+
++++
+Proves that a broken chain of state files fails the restart of a real Spark; whole chains of each kind of
+state are in test_checkpoints.py.
++++
+Proves on real queries of Spark that purge all the time: no poll reports a damaged checkpoint, none flaps.
+
+A run of `make soak` polls 60,000 times for each number of batches kept and each store; FENCELINE_POLLS
+changes that.
 """
 
 import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
 import pytest
 from pyspark.sql import SparkSession
-
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import CheckpointObservation, CommitsEntry, OffsetsEntry
 from fenceline.spark.restart_prediction import predict_restart
 from sandbox.kafka import Broker
 from tests.spark.checkpoint_kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
 from tests.spark.queries import poll_checkpoint
+from collections.abc import Iterable, Mapping
+from pyspark.sql.streaming.query import StreamingQuery
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from fenceline.spark.state_chains import OperatorState
+from tests.spark.queries import (
+    DEADLINE_S,
+    PARTITIONS,
+    ROCKSDB,
+    STATE_FORMAT,
+    STATE_STORE,
+    counts,
+    noop,
+    numbers,
+    poll_checkpoint,
+    ran_to,
+    remove,
+    settings,
+)
+from tests.waiting import wait_for
+import os
+import subprocess
+import sys
+from tests.spark.queries import DEADLINE_S, noop, numbers, settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
 #: What sources are called in offsets/N, where they have names.
 NAMED = {"named sources": {"orders", "a_b"}, "kafka named": {"orders"}}
 VERSIONS = {
@@ -30,6 +59,19 @@ VERSIONS = {
     "named sink": (1, 3),
     "state format 2": (1, 2),
 }
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+STATE_KINDS: Mapping[str, Mapping[str, str]] = {
+    "hdfs": {},
+    "rocksdb": {STATE_STORE: ROCKSDB, CHANGELOG: "false"},
+    "changelog": {STATE_STORE: ROCKSDB, CHANGELOG: "true"},
+    "format 2": {STATE_STORE: ROCKSDB, STATE_FORMAT: "2", CHANGELOG: "true"},
+}
+#: Further ways of RocksDB to keep its files.
+MORE_STATE_KINDS = ("changelog", "format 2")
+POLLS = int(os.environ.get("FENCELINE_POLLS", "60000"))
+RETAIN = "spark.sql.streaming.minBatchesToRetain"
+#: Seconds that a store takes for each file, and how many collectors poll it at once.
+POLLED_STORES = {"local": (0.0, 1), "1 ms per stat": (0.001, 24)}
 
 
 @pytest.mark.parametrize(
@@ -155,3 +197,93 @@ def _sorted(offsets: list[Any]) -> list[str]:
 
 def _epoch_ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+def started(spark: SparkSession, folder: Path) -> StreamingQuery:
+    query: StreamingQuery = noop(counts(numbers(spark)), folder, "update").start()
+    return query
+
+
+def state_of(folder: Path) -> OperatorState:
+    (state,) = poll_checkpoint(folder).state
+    return state
+
+
+def files_of(folder: Path, version: int, partition: int = 1) -> Iterable[str]:
+    inside = folder / "state" / "0" / str(partition)
+    for file in inside.iterdir():
+        if file.name.startswith((f"{version}.", f"{version}_")) and file.suffix != ".crc":
+            yield str(file.relative_to(folder))
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.matrix] * (kind in MORE_STATE_KINDS)) for kind in STATE_KINDS]
+)
+def test_a_chain_without_a_file_is_named_and_spark_fails_to_load_it(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    folder = tmp_path / "checkpoint"
+    with settings(spark, {PARTITIONS: "2", **STATE_KINDS[kind]}):
+        ran_to(started(spark, folder), 3)
+        whole = state_of(folder)
+        finished = poll_checkpoint(folder).checkpoint.newest_finished
+        assert finished is not None
+        assert [each.partition for each in whole.chains] == [0, 1]
+        assert {each.needed for each in whole.chains} == {finished + 1}
+        assert not whole.broken
+        assert not whole.unread
+
+        ran_to(started(spark, folder), finished + 2)
+        (chain,) = [each for each in state_of(folder).chains if each.partition == 1]
+        assert chain.needed is not None
+        # Of RocksDB without changelogs each version is a snapshot: only the newest is needed.
+        lost = chain.needed - (1 if kind == "hdfs" else 0)
+        remove(folder, *files_of(folder, lost))
+        (broken,) = state_of(folder).broken
+        assert (broken.partition, broken.missing) == (1, (lost,))
+        predicted = predict_restart(poll_checkpoint(folder).checkpoint, alive=False)
+        assert (predicted.verdict, predicted.first_batch) == (RestartVerdict.STATE_BROKEN, None)
+        assert f"partition 1: version {lost} is missing" in predicted.sentence
+
+        query = started(spark, folder)
+        wait_for(lambda: query.exception() is not None, "Spark fails", DEADLINE_S)
+        assert "CANNOT_LOAD_STATE_STORE" in str(query.exception())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("retained", [2, 20, 100])
+def test_no_poll_reports_a_purge_as_damage(spark: SparkSession, tmp_path: Path, retained: int) -> None:
+    folder = tmp_path / "orders"
+    with settings(spark, {RETAIN: str(retained)}):
+        query = noop(numbers(spark, rows=1), folder).start()
+    try:
+        wait_for(lambda: purged(folder, retained), "the first batch is purged", DEADLINE_S)
+        running = {name: poller(folder, *how) for name, how in POLLED_STORES.items()}
+        counts = {name: json.loads(process.communicate()[0]) for name, process in running.items()}
+        assert query.exception() is None
+    finally:
+        query.stop()
+    print(f"\n{retained} batches kept, {query.lastProgress['batchId']} run:", json.dumps(counts))
+    for count in counts.values():
+        assert (count.get("wrong", 0), count.get("flaps", 0), count.get("gone", 0)) == (0, 0, 0)
+        # The polls met a query that went on.
+        assert count["moved"] >= 3
+
+
+def purged(folder: Path, retained: int) -> bool:
+    """Whether the query has come so far that it purges with each batch."""
+    logs = folder / "offsets"
+    return logs.exists() and not (logs / "0").exists() and (folder / "commits" / str(retained)).exists()
+
+
+def poller(folder: Path, stat_s: float, threads: int) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.spark.checkpoint_polls",
+        str(folder),
+        str(POLLS),
+        str(stat_s),
+        str(threads),
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,6 +1,10 @@
 """The embedded Redis: only its owner reaches it, and no client reaches the machine through it.
 
 Celery and Channels work through its address, wherever the folder is; each platform has a server or one line.
+
++++
+Proves that without Redis nothing is lost: collectors continue, pages answer, all is live again after
+it.
 """
 
 import asyncio
@@ -12,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
 import psutil
 import pytest
 import redis as clients
@@ -20,14 +23,25 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 from kombu import Connection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-
 from dashboard.celery import broker_url
 from sandbox import SandboxError, redis
 from sandbox.ports import free_port
 from tests.waiting import wait_for
+import json
+import urllib.request
+from datetime import datetime
+from urllib.error import HTTPError
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.deployment import Stack
+from tests.stack.redis_server import RedisServer
+from tests.transaction_load import Load
 
 #: By default a client that is refused waits, and asks three times more.
 NOT_AGAIN = Retry(NoBackoff(), 0)
+DEADLINE_S = 60
+#: Longer than a slice of 30 s: its end, where the next one is sent through Redis, falls into the outage.
+OUTAGE_S = 40
 
 
 @contextmanager
@@ -153,3 +167,42 @@ def test_a_platform_without_a_server_is_refused_in_one_line(monkeypatch: pytest.
         SandboxError, match=r"Unsupported architecture: riscv64.* Name a server with REDIS_URL="
     ):
         redis.find_redis()
+
+
+def readiness(stack: Stack) -> dict[str, object]:
+    try:
+        with urllib.request.urlopen(f"{stack.url}/readyz", timeout=10) as answer:
+            return dict(json.load(answer))
+    except HTTPError as refused:
+        return dict(json.load(refused))
+
+
+def seen_through_s(stack: Stack) -> float:
+    """Return the instant up to which everything was seen, in seconds; 0 before the first look."""
+    seen = stack.api("collectors")["as_of"]
+    return datetime.fromisoformat(seen).timestamp() if seen else 0
+
+
+@pytest.mark.kafka
+@pytest.mark.soak
+def test_collectors_and_pages_continue_without_redis(tmp_path: Path) -> None:
+    with Broker(tmp_path / "kafka") as broker, RedisServer(tmp_path) as server:
+        create_topics(broker.bootstrap, "load", partitions=2)
+        variables = {"BOOTSTRAP": broker.bootstrap, "REDIS_URL": server.url}
+        with Stack(tmp_path, DEMO="0", **variables) as stack, Load(broker.bootstrap, ids=4) as load:
+            assert readiness(stack) == {"database": True, "redis": True, "migrations": True}
+            began = wait_for(lambda: seen_through_s(stack), "the first look", DEADLINE_S)
+            server.kill()
+            wait_for(
+                lambda: seen_through_s(stack) > began + OUTAGE_S, "collectors read on", OUTAGE_S + DEADLINE_S
+            )
+            assert "Error" in str(readiness(stack)["redis"])
+            assert "live-words" in stack.page("/")
+            server.start()
+            wait_for(lambda: readiness(stack)["redis"] is True, "Redis is used again", DEADLINE_S)
+            back = seen_through_s(stack)
+            load.finish()
+            wait_for(lambda: seen_through_s(stack) > back + 5, "collectors go on behind it", DEADLINE_S)
+            rows = stack.api("transactions")["items"]
+            assert {row["transactional_id"]: row["state"] for row in rows} == load.told
+            assert "Traceback" not in stack.log()

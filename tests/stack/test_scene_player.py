@@ -1,5 +1,7 @@
 """Proves how scenes are played that somebody asks for: one after the other, each to its end, with its steps
-and what came of it on the board; and that no scene is played twice when its player is killed."""
+and what came of it on the board; and that no scene is played twice when its player is killed.
++++
+A process that is paused does nothing, and resumes whatever becomes of the process that paused it."""
 
 import json
 import os
@@ -9,17 +11,24 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
 import pytest
-
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.player import BOARD, REQUEST, ScenePlayer
 from tests.brokers import kafka_42
 from tests.waiting import wait_for
+from sandbox import SandboxError
+from sandbox.scenes.paused import pause_process
+from tests.waiting import process_state, wait_for
 
 __all__ = ["kafka_42"]
+ROOT = Path(__file__).resolve().parents[2]
+PAUSER = (
+    "import sys, time\n"
+    "from sandbox.scenes.paused import pause_process\n"
+    "with pause_process(int(sys.argv[1])): time.sleep(600)"
+)
 
 
 def board(data: Path) -> Any:
@@ -170,3 +179,39 @@ def test_a_full_demo_plays_three_scenes_each_once_it_can(tmp_path: Path) -> None
     (tmp_path / SCENES["driver-crash"].needs).mkdir(parents=True)
     player.request_first()
     assert json.loads((tmp_path / REQUEST).read_text())["scene"] == "driver-crash"
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """Return the pid of a process that only sleeps."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def fail(pid: int) -> None:
+    """Fail while a process is paused."""
+    with pause_process(pid):
+        wait_for(lambda: process_state(pid) == "T", "the kernel has stopped it")
+        raise KeyboardInterrupt
+
+
+def test_a_paused_process_resumes_afterwards_and_after_a_failure(sleeper: int) -> None:
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            fail(sleeper)
+        assert process_state(sleeper) != "T"
+
+
+def test_a_paused_process_resumes_when_its_pauser_is_killed(sleeper: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", PAUSER, str(sleeper)], cwd=ROOT) as pauser:
+        wait_for(lambda: process_state(sleeper) == "T", "it is paused")
+        pauser.kill()
+    wait_for(lambda: process_state(sleeper) != "T", "it goes on")
+
+
+def test_a_process_that_is_gone_cannot_be_paused() -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    with pytest.raises(SandboxError, match=f"process {gone.pid} cannot be stopped"), pause_process(gone.pid):
+        pass

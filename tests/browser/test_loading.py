@@ -1,4 +1,5 @@
-"""Proves in Chromium what pages cost to load: bytes as sent, and requests, with an empty and a full cache."""
+"""Proves in Chromium what pages cost to load: bytes as sent, and requests, with an empty and a full cache;
+and that a page has its size from the first paint on: nothing moves once data is there."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,17 @@ PATHS = {
     "actions": "/actions",
     "system": "/system",
 }
+WIDTHS = (1440, 390)
+#: The sum of all layout shifts, those included that were before this was asked.
+_SHIFTED = """
+() => new Promise((resolve) => {
+  let sum = 0;
+  const add = (list) => list.getEntries().forEach((shift) => (sum += shift.hadRecentInput ? 0 : shift.value));
+  new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => resolve(sum), 500);
+})
+"""
+_SOCKET_UP = '#live[data-socket="up"]'
 
 
 @dataclass
@@ -30,9 +42,9 @@ class Load:
     plotly: int = 0
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def busy(server: Server) -> None:
-    """No test of this file changes what there is."""
+    """The tests that weigh pages come first, and change nothing of it."""
     server("reset", "busy")
 
 
@@ -57,6 +69,7 @@ def recorded(page: Page) -> Load:
     return load
 
 
+@pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("name", PATHS)
 def test_a_page_is_light(opened: Opener, name: str) -> None:
     page = opened("about:blank")
@@ -73,6 +86,7 @@ def test_a_page_is_light(opened: Opener, name: str) -> None:
     print(f"{name}: cold {cold}, warm {load.received - cold.received} in {load.requests - cold.requests}")
 
 
+@pytest.mark.usefixtures("busy")
 def test_plotly_is_fetched_once_a_chart_is_in_view(opened: Opener) -> None:
     page = opened("about:blank", viewport={"width": 1280, "height": 100})
     load = recorded(page)
@@ -81,3 +95,36 @@ def test_plotly_is_fetched_once_a_chart_is_in_view(opened: Opener) -> None:
     page.locator("[data-chart]").first.scroll_into_view_if_needed()
     expect(page.locator(".js-plotly-plot .main-svg").first).to_be_attached()
     assert load.plotly
+
+
+def timeline(page: Page) -> float:
+    """Return the height of the timeline's part of the page."""
+    box = page.locator("#timeline-part").bounding_box()
+    assert box
+    return box["height"]
+
+
+def lamp_fits(page: Page) -> bool:
+    return bool(page.locator("#live-words").evaluate("words => words.scrollWidth <= words.clientWidth"))
+
+
+@pytest.mark.parametrize("kind", ["calm", "incidents"])
+@pytest.mark.parametrize("path", ["/", "/events"])
+def test_nothing_moves_once_the_timeline_is_there(
+    server: Server, opened: Opener, kind: str, path: str
+) -> None:
+    server("reset", kind)
+    for width in WIDTHS:
+        page = opened(path, viewport={"width": width, "height": 900})
+        page.locator(_SOCKET_UP).wait_for()
+        expect(page.locator('#timeline-part [aria-busy="true"]')).to_have_count(0)
+        assert page.evaluate(_SHIFTED) <= 0.02, f"{kind} {path} at {width}"
+        assert timeline(page) == 270, f"{kind} {path} at {width}"
+        assert lamp_fits(page), f"{kind} {path} at {width}"
+
+
+@pytest.mark.data("blind")
+def test_the_lamp_is_not_cut_off_on_a_phone_while_it_is_blind(opened: Opener) -> None:
+    page = opened("/", viewport={"width": 390, "height": 900})
+    page.locator(_SOCKET_UP).wait_for()
+    assert lamp_fits(page)

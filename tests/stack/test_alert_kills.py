@@ -1,30 +1,66 @@
-"""Proves that a worker or its database may be killed in the middle of sending: every message arrives, each
+"""Proves that a tick of alerts may be killed in the middle and raced by another: each group is notified
+once.
+
++++
+Proves that a worker or its database may be killed in the middle of sending: every message arrives, each
 kill costs at most one that comes twice, with the id by which its receiver knows it again. And that a receiver
 which answers nothing delays no other, and that memory does not grow with what was sent.
 """
 
+import json
+import subprocess
+from pathlib import Path
+import pytest
+from tests.alert_processes import GROUPS, AlertProcesses
+from tests.stack.postgres.server import Server
 import random
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
 import psycopg
-import pytest
-
 from dashboard.alerts import senders
 from tests import receivers
 from tests.delivery_workers import Worker
 from tests.receivers import Receiver
 from tests.seeds import SEED
-from tests.stack.postgres.server import Server
 from tests.waiting import wait_for
 
 DEADLINE_S = 120
 SECRET = senders.new_secret()
 #: Messages between two kills.
 BETWEEN = 8
+
+
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.matrix), "postgresql"])
+def alerting(request: pytest.FixtureRequest, tmp_path: Path) -> AlertProcesses:
+    if request.param == "sqlite":
+        return AlertProcesses(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}")
+    postgres: Server = request.getfixturevalue("postgres")
+    return AlertProcesses(tmp_path, postgres.new_database())
+
+
+def test_a_killed_tick_writes_nothing_and_two_racing_ticks_notify_each_group_once(
+    alerting: AlertProcesses,
+) -> None:
+    with alerting.start("hang") as hanging:
+        assert line(hanging) == "in the middle\n"
+        hanging.kill()
+    with alerting.start("race") as first, alerting.start("race") as second:
+        for each in (first, second):
+            assert json.loads(line(each)) == {"made": 0, "firing": 0, "fates": [], "groups": [], "ids": []}
+        told = [json.loads(each.communicate("go\n")[0]) for each in (first, second)]
+        assert [first.returncode, second.returncode] == [0, 0]
+    assert sum(each["made"] for each in told) == GROUPS
+    last = max(told, key=lambda each: len(each["ids"]))
+    assert len(last["groups"]) == len(set(last["groups"])) == len(set(last["ids"])) == GROUPS
+    assert last["firing"] == GROUPS
+    assert [(len(fates), fates[0][1]) for fates in last["fates"]] == [(1, "delivery")] * GROUPS
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 @pytest.fixture(autouse=True)
