@@ -1,34 +1,31 @@
 """Proves that checkpoints of every kind that Spark 4.2 writes are read, and equal Spark's own reports.
 
-Each is made by real Spark here; every figure is compared with its own progress events, and
-state with its own state-metadata source.
+Each is made by real Spark here; every figure is compared with its own progress events, and state with its own
+state-metadata source. A broken chain of state files fails the restart.
 
-+++
-Proves that a broken chain of state files fails the restart of a real Spark; whole chains of each kind of
-state are in test_checkpoints.py.
-+++
-Proves on real queries of Spark that purge all the time: no poll reports a damaged checkpoint, none flaps.
-
-A run of `make soak` polls 60,000 times for each number of batches kept and each store; FENCELINE_POLLS
-changes that.
+Of queries that purge all the time no poll reports a damaged checkpoint, and none flaps. A run of `make soak`
+polls 60,000 times for each number of batches kept and each store; FENCELINE_POLLS changes that.
 """
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import CheckpointObservation, CommitsEntry, OffsetsEntry
-from fenceline.spark.restart_prediction import predict_restart
-from sandbox.kafka import Broker
-from tests.spark.checkpoint_kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
-from tests.spark.queries import poll_checkpoint
-from collections.abc import Iterable, Mapping
-from pyspark.sql.streaming.query import StreamingQuery
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from fenceline.spark.state_chains import OperatorState
+from sandbox.kafka import Broker
+from tests.spark.checkpoint_kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
 from tests.spark.queries import (
     DEADLINE_S,
     PARTITIONS,
@@ -44,12 +41,8 @@ from tests.spark.queries import (
     settings,
 )
 from tests.waiting import wait_for
-import os
-import subprocess
-import sys
-from tests.spark.queries import DEADLINE_S, noop, numbers, settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = pytest.mark.spark
 #: What sources are called in offsets/N, where they have names.
 NAMED = {"named sources": {"orders", "a_b"}, "kafka named": {"orders"}}
 VERSIONS = {
@@ -74,6 +67,7 @@ RETAIN = "spark.sql.streaming.minBatchesToRetain"
 POLLED_STORES = {"local": (0.0, 1), "1 ms per stat": (0.001, 24)}
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.soak] * (kind in LONG)) for kind in KINDS]
 )
@@ -217,7 +211,8 @@ def files_of(folder: Path, version: int, partition: int = 1) -> Iterable[str]:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.matrix] * (kind in MORE_STATE_KINDS)) for kind in STATE_KINDS]
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.matrix] * (kind in MORE_STATE_KINDS)) for kind in STATE_KINDS],
 )
 def test_a_chain_without_a_file_is_named_and_spark_fails_to_load_it(
     spark: SparkSession, tmp_path: Path, kind: str

@@ -1,21 +1,18 @@
-"""Proves the decision table: a checkpoint of real Spark is damaged, a verdict predicted, Spark restarted on
-it.
+"""Proves the decision table, also for asynchronous progress tracking and continuous processing, whose logs
+are of another kind: a checkpoint of real Spark is damaged, a verdict predicted, Spark restarted on it.
 
-Spark does what was predicted: the first batch that it runs and its range, or the words with which it
-fails.
-+++
-Proves the decision table for asynchronous progress tracking and continuous processing, whose logs are of
-another kind.
-
-Spark does what was predicted: the first batch that it runs and its range, or the words with which it
-fails."""
+Spark does what was predicted: the first batch that it runs and its range, or the words with which it fails.
+"""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
+
+from fenceline.spark.logs import is_sparse
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from tests.spark.damaged_checkpoints import ROWS, Damage, damaged, gone, predicted, restarted, watched
 from tests.spark.queries import (
@@ -35,9 +32,6 @@ from tests.spark.queries import (
     trim,
 )
 from tests.waiting import wait_for
-from fenceline.spark.logs import is_sparse
-from tests.spark.damaged_checkpoints import ROWS, damaged, gone, predicted, restarted, watched
-from tests.spark.queries import DEADLINE_S, noop, numbers, poll_checkpoint, remove, trim
 
 pytestmark = pytest.mark.spark
 #: The newest batch of the checkpoint that most cases damage.

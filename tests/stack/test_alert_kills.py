@@ -1,29 +1,27 @@
-"""Proves that a tick of alerts may be killed in the middle and raced by another: each group is notified
-once.
-
-+++
-Proves that a worker or its database may be killed in the middle of sending: every message arrives, each
-kill costs at most one that comes twice, with the id by which its receiver knows it again. And that a receiver
-which answers nothing delays no other, and that memory does not grow with what was sent.
-"""
+"""Proves that alerting may be killed. A tick may be killed in the middle and raced by another: each group is
+notified once. A worker or its database may be killed in the middle of sending: every message arrives, each
+kill costs at most one that comes twice, with the id by which its receiver knows it again. And a receiver
+which answers nothing delays no other, and memory does not grow with what was sent."""
 
 import json
-import subprocess
-from pathlib import Path
-import pytest
-from tests.alert_processes import GROUPS, AlertProcesses
-from tests.stack.postgres.server import Server
 import random
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
 import psycopg
+import pytest
+
 from dashboard.alerts import senders
 from tests import receivers
+from tests.alert_processes import GROUPS, AlertProcesses
 from tests.delivery_workers import Worker
 from tests.receivers import Receiver
 from tests.seeds import SEED
+from tests.stack.postgres.server import Server
 from tests.waiting import wait_for
 
 DEADLINE_S = 120

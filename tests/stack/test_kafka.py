@@ -1,19 +1,18 @@
-"""The sandbox's broker keeps its data and reports why it cannot start.
-+++
-Three brokers are one cluster: it outlives any one of them, and its folder gives it again with its data."""
+"""The sandbox's broker keeps its data and reports why it cannot start. Three brokers are one cluster: it
+outlives any one of them, and its folder gives it again with its data."""
 
 import socket
 from pathlib import Path
+
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from sandbox import SandboxError, prepared
+
+from sandbox import SandboxError, prepared, topics
+from sandbox.cluster import SIZE, KafkaCluster, require_size
 from sandbox.jar_sets import EVERYDAY_KAFKA
 from sandbox.kafka import Broker, explain_log, live_brokers
 from tests.brokers import create_topics, kafka_42
-from confluent_kafka import Producer
-from sandbox import SandboxError, topics
-from sandbox.cluster import SIZE, KafkaCluster, require_size
-from sandbox.kafka import Broker
 from tests.kafka.three.test_cluster import partitions_of
 
 pytestmark = pytest.mark.kafka

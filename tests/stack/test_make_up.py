@@ -1,22 +1,20 @@
-"""What `make up` takes: every bad value is refused with its name and the remedy.
-+++
-Proves that what `make up` is given and cannot use stops the start in one line.
+"""What `make up` takes and has: every bad value is refused with its name and the remedy, and stops the start
+in one line; which parts there are with and without the demo, and what is written into fenceline.toml.
 
 Bad clusters of a configuration stop nothing: tests/stack/room/test_one_bad_cluster.py.
+"""
 
-+++
-Proves which parts `make up` has with and without the demo, and what it writes into fenceline.toml."""
-
-from pathlib import Path
-import pytest
-from sandbox import SandboxError, options
 import socket
 import subprocess
 import sys
-from sandbox.options import ROOT
 import time
 import tomllib
-from sandbox.options import read_options
+from pathlib import Path
+
+import pytest
+
+from sandbox import SandboxError, options
+from sandbox.options import ROOT, read_options
 from sandbox.stack import main
 from sandbox.up import SPARK_STARTS_WITHIN_S, Stack
 

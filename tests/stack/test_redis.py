@@ -1,21 +1,23 @@
 """The embedded Redis: only its owner reaches it, and no client reaches the machine through it.
 
 Celery and Channels work through its address, wherever the folder is; each platform has a server or one line.
-
-+++
-Proves that without Redis nothing is lost: collectors continue, pages answer, all is live again after
-it.
+Without Redis nothing is lost: collectors continue, pages answer, all is live again after it.
 """
 
 import asyncio
+import json
 import os
 import stat
 import subprocess
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+
 import psutil
 import pytest
 import redis as clients
@@ -23,19 +25,16 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 from kombu import Connection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
 from dashboard.celery import broker_url
 from sandbox import SandboxError, redis
-from sandbox.ports import free_port
-from tests.waiting import wait_for
-import json
-import urllib.request
-from datetime import datetime
-from urllib.error import HTTPError
 from sandbox.kafka import Broker
+from sandbox.ports import free_port
 from tests.brokers import create_topics
 from tests.deployment import Stack
 from tests.stack.redis_server import RedisServer
 from tests.transaction_load import Load
+from tests.waiting import wait_for
 
 #: By default a client that is refused waits, and asks three times more.
 NOT_AGAIN = Retry(NoBackoff(), 0)

@@ -1,7 +1,6 @@
 """Proves how scenes are played that somebody asks for: one after the other, each to its end, with its steps
-and what came of it on the board; and that no scene is played twice when its player is killed.
-+++
-A process that is paused does nothing, and resumes whatever becomes of the process that paused it."""
+and what came of it on the board; and that no scene is played twice when its player is killed. A process that
+is paused does nothing, and resumes whatever becomes of the process that paused it."""
 
 import json
 import os
@@ -11,19 +10,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
 import pytest
+
+from sandbox import SandboxError
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from sandbox.scenes.catalogue import SCENES
+from sandbox.scenes.paused import pause_process
 from sandbox.scenes.player import BOARD, REQUEST, ScenePlayer
 from tests.brokers import kafka_42
-from tests.waiting import wait_for
-from sandbox import SandboxError
-from sandbox.scenes.paused import pause_process
 from tests.waiting import process_state, wait_for
 
 __all__ = ["kafka_42"]
-ROOT = Path(__file__).resolve().parents[2]
 PAUSER = (
     "import sys, time\n"
     "from sandbox.scenes.paused import pause_process\n"
