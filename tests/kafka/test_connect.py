@@ -19,8 +19,8 @@ from dashboard.config import EngineEndpoint
 from dashboard.models import Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from dashboard.transactions.queries import partitions_of
-from fenceline.engines.answers import EngineKind
-from fenceline.engines.connect import (
+from fenceline.engines.status import EngineKind
+from fenceline.engines.status import (
     ConnectorStatus,
     DebeziumTopic,
     DebeziumTopics,

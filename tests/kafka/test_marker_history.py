@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
 from collectors.kafka.internal_topics import Tail
-from collectors.kafka.marker_tail import MarkerTail
+from collectors.kafka.markers import MarkerTail
 from dashboard.models import Transaction, TransitionRecord
 from dashboard.runtime import collector_store, loop
 from fenceline.decode.transaction_state import decode_key, decode_value

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from sandbox import SandboxError, prepared, topics
+from sandbox import SandboxError, clients, prepared
 from sandbox.cluster import SIZE, KafkaCluster, require_size
 from sandbox.jar_sets import EVERYDAY_KAFKA
 from sandbox.kafka import Broker, explain_log, live_brokers
@@ -134,7 +134,7 @@ def write(bootstrap: str, partition: int) -> int:
 @pytest.mark.soak
 def test_a_cluster_keeps_records_written_without_a_node_after_all_were_killed(tmp_path: Path) -> None:
     with KafkaCluster(tmp_path) as cluster:
-        topics.ensure_topics(cluster.bootstrap)
+        clients.ensure_topics(cluster.bootstrap)
         number = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).cluster_id
         victim = partitions_of(cluster.bootstrap, "orders")[0].leader
         assert write(cluster.bootstrap, 0) == 0

@@ -1,25 +1,32 @@
-"""Proves the listener's one line: what it takes, what it refuses at once, and where it keeps things."""
+"""Proves the listener's one line: what it takes, what it refuses at once, and where it keeps things; and what
+it finds out of a run beside its events, in plans of queries that read Kafka."""
 
 import pickle
 import tomllib
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
+from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from spark_listener import FencelineListener
 from spark_listener.emit import Trouble, read_secret
-from spark_listener.listener import VERSION
+from spark_listener.listener import VERSION, RunFacts, _read_facts
 from spark_listener.spool import Spool, adopt_leftovers
+from tests.brokers import create_topics
 from tests.db.listener_posts import QUERY, RUN
 from tests.spark.listener.events import TOKEN, call_listener, started
 from tests.spark.listener.servers import Scripted
 from tests.waiting import wait_for
 
 DEADLINE_S = 60
+COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 @pytest.mark.parametrize(
@@ -173,3 +180,32 @@ def test_the_size_limit_includes_leftovers(tmp_path: Path) -> None:
         wait_for(lambda: sum(each.spool.size for each in emitter._left) <= 20_000, "they are cut", DEADLINE_S)
         assert [bool(each.spool.size) for each in emitter._left][-1], "the newest stays"
         listener.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("sources", "isolation"),
+    [
+        ([COMMITTED], "read_committed"),
+        ([{}], "read_uncommitted"),
+        ([COMMITTED, {"kafka.isolation.level": "read_uncommitted"}], "read_uncommitted"),
+        ([], None),
+    ],
+)
+def test_the_weakest_isolation_of_all_kafka_sources_counts(
+    spark: SparkSession, kafka_42: Broker, sources: list[Mapping[str, str]], isolation: str | None
+) -> None:
+    topic = f"facts-{uuid.uuid4().hex[:8]}"
+    create_topics(kafka_42.bootstrap, topic, partitions=1)
+    kafka = {"kafka.bootstrap.servers": kafka_42.bootstrap, "subscribe": topic}
+    rows = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
+    for more in sources:
+        read = spark.readStream.format("kafka").options(**kafka).options(**more).load()
+        rows = rows.union(read.selectExpr("CAST(value AS STRING) AS value"))
+    query = rows.writeStream.format("noop").start()
+    try:
+        assert _read_facts(str(query.id)) == RunFacts(False, isolation)
+    finally:
+        query.stop()
+    assert _read_facts(str(query.id)) == RunFacts()
