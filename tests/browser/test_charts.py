@@ -143,10 +143,9 @@ def test_a_chart_fits_a_phone_and_has_a_table_beside_it(busy: Server, opened: Op
 
 
 @pytest.fixture(scope="module")
-def page(server: Server, browser: Browser, signed_in: dict[str, Any]) -> Iterator[Page]:
+def page(busy: Server, browser: Browser, signed_in: dict[str, Any]) -> Iterator[Page]:
     """A page that has loaded Plotly: what it draws is given by each test."""
-    server("reset", "busy", 40)
-    with opening(server, browser, signed_in) as opened:
+    with opening(busy, browser, signed_in) as opened:
         page = opened("/")
         expect(page.locator("#events-chart .main-svg").first).to_be_attached()
         # The page must not draw its own figure again.

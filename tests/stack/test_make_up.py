@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from sandbox import SandboxError, options
-from sandbox.options import ROOT, read_options
 from sandbox.stack import main
 from sandbox.up import SPARK_STARTS_WITHIN_S, Stack
 
@@ -106,7 +105,7 @@ def refused_start(tmp_path: Path, **variables: str) -> str:
     command = [sys.executable, "-m", "sandbox.up"]
     environment = {"PATH": "/usr/bin:/bin", "FENCELINE_DATA": str(tmp_path / "data"), "DEMO": "0"} | variables
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=options.ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False
     )
     said = done.stdout + done.stderr
     assert done.returncode != 0
@@ -116,7 +115,7 @@ def refused_start(tmp_path: Path, **variables: str) -> str:
 
 def stack(folder: Path, **variables: str) -> Stack:
     """Return a stack that is not started."""
-    return Stack(read_options({"FENCELINE_DATA": str(folder), "PORT": "8133", **variables}))
+    return Stack(options.read_options({"FENCELINE_DATA": str(folder), "PORT": "8133", **variables}))
 
 
 def receiver_page(made: Stack) -> str:

@@ -4,7 +4,6 @@ ids are counted by applications; also what was stored before that was configured
 
 import json
 import re
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
@@ -116,10 +115,9 @@ def test_a_plain_client_is_called_by_its_owner_or_by_its_group(
     assert "billing-client-1" in line
     assert "10.0.0.9" in line
     assert "it commits the offsets of this group" in line
-    owner = Owner("svc-*", "Pay", application="Ledger service")
-    settings.FENCELINE = replace(settings.FENCELINE, owners=[owner])
+    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, OWNERS[0])
     named = page_html(page, "/transactions/prod/svc-7").split("data-named")[1].split("</span")[0]
-    assert "Ledger service" in named
+    assert APPLICATION in named
     factories.transaction(prod, "other-7")
     assert "data-named" not in page_html(page, "/transactions/prod/other-7")
 
