@@ -19,11 +19,11 @@ from dashboard.config import EngineEndpoint
 from dashboard.models import Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from dashboard.transactions.queries import partitions_of
-from fenceline.engines.status import EngineKind
 from fenceline.engines.status import (
     ConnectorStatus,
     DebeziumTopic,
     DebeziumTopics,
+    EngineKind,
     debezium_topic,
     topics_of_heartbeat,
 )
