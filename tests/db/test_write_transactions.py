@@ -46,7 +46,8 @@ ATOMIC = {
 }
 #: Functions that write through the helper and are repeated by their caller.
 REPEATED_BY_CALLER = {
-    ("dashboard/streaming/progress_store.py", "save_part"): "_save_part makes a new part for each run"
+    ("dashboard/recoveries/store.py", "_open"): "update_recoveries begins at the same place again",
+    ("dashboard/streaming/progress_store.py", "save_part"): "_save_part makes a new part for each run",
 }
 OPENS = {"write_transaction", "cluster_transaction", "guarded_transaction"}
 #: What only the helper does, and who else may.
