@@ -152,16 +152,14 @@ def _open(
         return [max(rev + 1, place[0]), 0]
     clocks = recovery_evidence.clock_offsets(lease.cluster_id)
     shifts = {row.pk: _shift_ms(row, clocks, now_ms) for row in rows}
-    known = _known_places(lease.cluster_id, rows)
-    fresh = [
-        row for row in rows if _place(row) not in known and _is_news(row, shifts[row.pk], limit_ms, now_ms)
-    ]
+    known = _known_recoveries(lease.cluster_id, rows)
+    fresh = [row for row in rows if row.pk not in known and _is_news(row, shifts[row.pk], limit_ms, now_ms)]
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
     episodes = [_episode(row, shifts[row.pk], memory) for row in fresh[:room]]
     with write_transaction(lease, lock_cluster=False) as write:
         for row in rows:
-            if _place(row) in known:
-                _refresh(row)
+            if row.pk in known:
+                _refresh(known[row.pk], row)
         Recovery.objects.bulk_create(episodes)
         if fresh[room:]:
             reason = f"more than {MOST_OPEN} recoveries at once: the others were not followed"
@@ -177,29 +175,23 @@ def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
     return list(behind.order_by("rev", "pk")[:_AT_ONCE])
 
 
-def _place(row: TransitionRecord) -> tuple[str, int, int]:
-    return row.topic_id, row.log_partition, row.log_offset
-
-
-def _known_places(cluster_id: int, rows: Iterable[TransitionRecord]) -> set[tuple[str, int, int]]:
-    """Return the places of transitions, among others, that have a recovery."""
-    same = Recovery.objects.filter(
+def _known_recoveries(cluster_id: int, rows: Sequence[TransitionRecord]) -> Mapping[int, int]:
+    """Return the recoveries of transitions, by their keys in the database."""
+    places = {(row.topic_id, row.log_partition, row.log_offset): row.pk for row in rows}
+    near = Recovery.objects.filter(
         cluster_id=cluster_id,
         topic_id__in={row.topic_id for row in rows},
         log_offset__in=[row.log_offset for row in rows],
     )
-    return set(same.values_list("topic_id", "log_partition", "log_offset"))
+    found = near.values_list("topic_id", "log_partition", "log_offset", "pk")
+    recovered = {(topic, partition, offset): pk for topic, partition, offset, pk in found}
+    return {row: recovered[place] for place, row in places.items() if place in recovered}
 
 
-def _refresh(row: TransitionRecord) -> None:
+def _refresh(recovery: int, row: TransitionRecord) -> None:
     """Update the recovery of a transition to its present kind and confidence."""
-    same = Recovery.objects.filter(
-        cluster_id=row.cluster_id,
-        topic_id=row.topic_id,
-        log_partition=row.log_partition,
-        log_offset=row.log_offset,
-    )
     completed_ms = None if row.completed_ms is None else row.completed_ms + F("clock_ms")
+    same = Recovery.objects.filter(pk=recovery)
     same.update(cause=row.kind, confidence=row.confidence, completed_ms=completed_ms)
 
 
