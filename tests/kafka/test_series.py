@@ -15,7 +15,7 @@ from dashboard.runtime import collector_store, loop
 from fenceline.series import packing
 from fenceline.series.points import PARTITION
 from sandbox.kafka import Broker
-from tests.brokers import create_topics
+from tests.brokers import create_topics, wait_for_markers
 from tests.java.tools import KafkaTool
 from tests.kafka.collected_groups import CollectedGroups, groups_by_kafka_tool
 from tests.kafka.collected_partitions import CollectedPartitions
@@ -106,10 +106,7 @@ def test_a_stuck_transaction_and_a_waiting_group_are_kept_as_kafka_had_them(kafk
     run.partitions.start()
     run.poll()
     producer.abort()
-    wait_for(
-        lambda: end_offset(where, TOPIC, committed=True) == end_offset(where, TOPIC, committed=False),
-        "its marker is there",
-    )
+    wait_for_markers(where, TOPIC)
     run.poll()
     run.poll()
 

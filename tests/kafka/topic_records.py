@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TransactionRecord
 from sandbox.kafka import Broker
+from tests.brokers import topic_ends
 from tests.transaction_state_records import encode_key
 
 TOPIC = "__transaction_state"
@@ -90,8 +90,5 @@ def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
 
 def end_offset(bootstrap: str, topic: str, partition: int = 0, *, committed: bool) -> int:
     """Return a partition's LSO if `committed`, else its high watermark."""
-    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    where = TopicPartition(topic, partition)
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    found = client.list_offsets({where: OffsetSpec.latest()}, isolation_level=level)[where]
-    return int(found.result(30).offset)
+    lso, high_watermark = topic_ends(bootstrap, topic)[partition]
+    return lso if committed else high_watermark
