@@ -8,6 +8,7 @@ one does its work. The number of SQL queries does not depend on the number of un
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from django.conf import settings
 from django.db.models import Max, QuerySet
@@ -18,7 +19,7 @@ from dashboard.alerts.validation import compile_pattern
 from dashboard.models import Alert, AlertChange, Channel, Collector, Delivery, FindingRecord, Silence
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.sql import prepared
+from dashboard.runtime.sql import prepared, update_rows
 from dashboard.runtime.write_transactions import CollectorTransaction, retry_write, write_transaction
 from fenceline.alerts import engine, grouping, notification_decision, payload
 from fenceline.alerts.engine import FIRING, StateChange
@@ -179,6 +180,7 @@ class _Tick:
     ) -> bool:
         """Set the outcomes of changes as far as known; return whether any was set."""
         known: list[AlertChange] = []
+        now = datetime.fromtimestamp(self._now_ms / 1_000, UTC)
         for change in changes:
             key = bytes(change.alert.fingerprint)
             happened = notification_decision.Happened(
@@ -188,9 +190,9 @@ class _Tick:
             more, waits = notification_decision.notification_outcomes(happened, views, change.fates)
             if more or not waits:
                 change.fates = [*change.fates, *more]
-                change.processed_at = None if waits else Now()
+                change.processed_at = None if waits else now
                 known.append(change)
-        AlertChange.objects.bulk_update(known, ["fates", "processed_at"], batch_size=100)
+        update_rows(known, ["fates", "processed_at"])
         return bool(known)
 
     def _save_reasons(

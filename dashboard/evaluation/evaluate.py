@@ -21,6 +21,7 @@ from dashboard.incidents.store import GroupingFacts
 from dashboard.models import Collector, FindingRecord
 from dashboard.runtime import leases
 from dashboard.runtime.collector_names import JUDGE
+from dashboard.runtime.sql import update_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline import rules
 from fenceline.facts import Finding, Severity
@@ -109,7 +110,7 @@ def save_findings(
         _settle(lease, wanted, sees)
         _close(replaced, FindingRecord.AGAIN)
         FindingRecord.objects.bulk_create(news)
-        FindingRecord.objects.bulk_update(changed, _WORDS, batch_size=100)
+        update_rows(changed, _WORDS)
         _close(ended, max(0, settings.FENCELINE.alerts.resolve_ticks - 1))
         dimmed = _mark(rows.values(), {row.pk for row in missing} - {row.pk for row in ended})
         if rows or news:
@@ -151,7 +152,7 @@ def _mark(rows: Iterable[FindingRecord], unseen: set[int]) -> bool:
     changed = [row for row in rows if row.complete == (row.pk in unseen)]
     for row in changed:
         row.complete = row.pk not in unseen
-    FindingRecord.objects.bulk_update(changed, ["complete"], batch_size=100)
+    update_rows(changed, ["complete"])
     return bool(changed)
 
 

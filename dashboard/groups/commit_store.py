@@ -96,7 +96,7 @@ def save_commits(
 
 
 @retry_write
-def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
+def forget_topic(lease: Lease, reason: str, topic_id: str, now_ms: int) -> None:
     """Delete all commits and positions of a topic that was replaced by another; save a gap.
 
     Nothing is deleted if another shard already did it: `topic_id` is the replaced topic.

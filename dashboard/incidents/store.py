@@ -5,7 +5,6 @@ Earlier rows are read in that transaction. A tick without changes writes nothing
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import NamedTuple
 
 from django.conf import settings
@@ -14,7 +13,7 @@ from django.db.models import Q
 from dashboard.incidents.endings import outcome_of
 from dashboard.incidents.queries import REVISED, facts_as_json, stored_facts
 from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding, IncidentRevision
-from dashboard.runtime.sql import in_portions
+from dashboard.runtime.sql import in_portions, update_rows
 from dashboard.system import owners
 from fenceline.facts import Severity
 from fenceline.findings.severity import is_worse, severity_rank
@@ -203,7 +202,7 @@ class _IncidentWriter:
                 self._go_on(update)
         self._learn_outcomes()
         Incident.objects.bulk_create(self._opened)
-        Incident.objects.bulk_update(sorted(self._changed, key=attrgetter("pk")), _COLUMNS, batch_size=100)
+        update_rows(self._changed, _COLUMNS)
         for ended in in_portions(IncidentFinding.objects.all(), "pk", self._left):
             ended.update(until_ms=self._now_ms)
         IncidentFinding.objects.bulk_create(self._joined, batch_size=500)

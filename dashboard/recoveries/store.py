@@ -23,7 +23,7 @@ from dashboard.models import (
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.sql import prepared, read_rows
+from dashboard.runtime.sql import prepared, read_rows, update_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import record_of
 from fenceline.facts import ABORTS, TransitionKind
@@ -83,7 +83,7 @@ def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> Collecto
             write.collector.detail = known
             write.collector.save(update_fields=["detail"])
         if changed:
-            Recovery.objects.bulk_update(changed, _CHANGING)
+            update_rows(changed, _CHANGING)
             write.notify_after_commit("recoveries")
     return write.collector
 

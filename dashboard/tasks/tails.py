@@ -60,9 +60,9 @@ class TailedTopic:
     #: Returns a function that saves a batch and its positions, at a rate; without a tail the topic does not
     #: exist. All earlier records of the batch's partitions must be saved already.
     prepare_save: Callable[[leases.Lease, TailBatch, Tail | None, float], Callable[[], object]]
-    #: Deletes the data read from a topic that another one replaced, for a reason, by the `topic_id` of the
-    #: old one.
-    forget_topic: Callable[..., None]
+    #: Deletes the data read from a topic that another one replaced: by the lease, the reason, the old topic's
+    #: id, and the time.
+    forget_topic: Callable[[leases.Lease, str, str, int], None]
     #: Returns why a cluster's missing topic is a blind spot; "" if it is not needed, None if unknown.
     absence_reason: Callable[[int, int], str | None]
     #: Whether records of an id or group are inside a scope.
@@ -233,7 +233,7 @@ class _TailSlice:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
         topic_id = collector_store.saved_positions(self._lease.cluster, self._topic.name)[0]
         _cool(self._topic, self._lease)
-        self._topic.forget_topic(self._lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
+        self._topic.forget_topic(self._lease, reason, topic_id, loop.now_ms())
 
 
 def _write_and_yield(write: Callable[[], object]) -> None:

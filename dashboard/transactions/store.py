@@ -178,7 +178,7 @@ def _log_strange(folded: Folded) -> None:
 
 
 @retry_write
-def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
+def forget_topic(lease: Lease, reason: str, topic_id: str, now_ms: int) -> None:
     """Delete all ids and positions of a topic that was replaced by another; save a gap about it.
 
     The history is kept. Nothing is deleted if another shard already did it: `topic_id` is the replaced topic,
