@@ -95,19 +95,23 @@ def waiting_for_a_search(cluster_id: int) -> QuerySet[Recovery]:
     return rows.exclude(completed_ms=None).order_by("opened_ms")[:_AT_ONCE]
 
 
-def save_lost(lease: Lease, row: Recovery, lost: Iterable[LostRecords]) -> None:
-    """Save the records of an aborted transaction, as far as they were read."""
-    _save_lost(lease, row, {records.topic_partition: records for records in lost})
+def save_lost(lease: Lease, found: Mapping[Recovery, Iterable[LostRecords]]) -> None:
+    """Save the records of aborted transactions, as far as they were read, in one transaction."""
+    for row, records in found.items():
+        lost = {lost.topic_partition: lost for lost in records}
+        for where in recovery_evidence.wrote_to(row):
+            lost.setdefault(
+                where, LostRecords(*where, None, None, None, False, "the partition cannot be seen")
+            )
+        row.lost, row.lost_complete = [list(lost[at]) for at in sorted(lost)], True
+    if found:
+        _save_lost(lease, found)
 
 
 @retry_write
-def _save_lost(lease: Lease, row: Recovery, lost: dict[tuple[str, int], LostRecords]) -> None:
-    for where in recovery_evidence.wrote_to(row):
-        lost.setdefault(where, LostRecords(*where, None, None, None, False, "the partition cannot be seen"))
+def _save_lost(lease: Lease, rows: Iterable[Recovery]) -> None:
     with write_transaction(lease, lock_cluster=False) as write:
-        Recovery.objects.filter(pk=row.pk).update(
-            lost=[list(lost[at]) for at in sorted(lost)], lost_complete=True
-        )
+        update_rows(rows, ["lost", "lost_complete"])
         write.notify_after_commit("recoveries")
 
 
@@ -134,7 +138,7 @@ def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
         else records
         for records in wrote.values()
     )
-    save_lost(lease, row, gone)
+    save_lost(lease, {row: gone})
 
 
 def _open(

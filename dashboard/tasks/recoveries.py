@@ -25,9 +25,11 @@ from dashboard.recoveries import store as recovery_store
 from dashboard.recoveries.commit_watch import CommitWatch, EndedCommit, searches
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.runtime.leases import Lease
+from dashboard.runtime.sql import portions
 from dashboard.tasks.slice import PerCluster, Polled, Warm, open_reads, poll_repeatedly
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.losses.recoveries import LostRecords, TopicNow, WrittenTopic, deletion_reason, same_topic
+from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_reads import ClusterReads
 
 #: Per poll: the most suspected transactions to search, and the most partitions of other transactions. Other
@@ -35,6 +37,8 @@ from transaction_admin.kafka_reads import ClusterReads
 _SUSPECTED, _PARTITIONS = 2, 10
 #: The most suspected partitions of a transaction to search at length, so that a poll ends before its lease.
 _MOST_DEEP = 8
+#: Recoveries whose losses are saved in one transaction: in a storm there are a hundred each second.
+_SAVED_AT_ONCE = 50
 
 watches: PerCluster[CommitWatch] = PerCluster(lambda cluster: CommitWatch())
 
@@ -100,11 +104,8 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
         collector = recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
-        for row in recovery_store.waiting_for_a_search(lease.cluster_id):
-            # Every search is its own turn, because there may be many.
-            yield 0.0
-            if (lost := _search(row, lease.cluster)) is not None:
-                recovery_store.save_lost(lease, row, lost)
+        for rows in portions(recovery_store.waiting_for_a_search(lease.cluster_id), _SAVED_AT_ONCE):
+            yield from search_all(lease, rows)
         cluster = lease.cluster
         check_commits(lease, _reads[cluster], _topics[cluster], loop.now_ms())
         if began >= topics_at:
@@ -114,6 +115,23 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
         yield max(0.0, _TICK_S - (time.monotonic() - began))
 
     return poll_repeatedly(lease, poll, _reads.discard)
+
+
+def search_all(lease: leases.Lease, rows: Iterable[Recovery]) -> loop.Turns:
+    """Search the losses of recoveries, each in a turn of its own, and save them together.
+
+    If a broker does not answer, what was found before is saved.
+    """
+    found = {}
+    try:
+        for row in rows:
+            yield 0.0
+            if (lost := _search(row, lease.cluster)) is not None:
+                found[row] = lost
+    except AdminUnavailable:
+        recovery_store.save_lost(lease, found)
+        raise
+    recovery_store.save_lost(lease, found)
 
 
 def check_topics(lease: leases.Lease) -> None:

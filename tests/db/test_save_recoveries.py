@@ -1,6 +1,7 @@
 """Proves that a recovery keeps the groups that it blocked, and is followed through the tables."""
 
 import json
+from operator import attrgetter
 
 import pytest
 
@@ -18,11 +19,13 @@ from dashboard.models import (
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.recoveries import store as recovery_store
+from dashboard.tasks import recoveries
 from dashboard.transactions import store
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.losses.recoveries import DELETED, RECREATED, LostRecords, WrittenTopic
 from tests.db.conftest import NOW_MS, Take
 from tests.factories import tail_batch
+from transaction_admin.api import AdminUnavailable
 
 pytestmark = pytest.mark.sql
 
@@ -165,7 +168,7 @@ def test_a_recovery_is_unblocked_and_ends_when_its_id_commits_again(scenario: Ta
     scenario.read(*TAKEOVER)
     scenario.tick()
     row = Recovery.objects.get()
-    recovery_store.save_lost(scenario.lease, row, [LostRecords(*PAYMENTS, 100, 119, 20, True)])
+    recovery_store.save_lost(scenario.lease, {row: [LostRecords(*PAYMENTS, 100, 119, 20, True)]})
     scenario.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
     scenario.unblock()
@@ -186,10 +189,38 @@ def test_an_unavailable_partition_is_recorded_as_such(scenario: TakeoverScenario
     PartitionRecord.objects.all().delete()
     row = Recovery.objects.get()
     assert recovery_evidence.search_starts(row) == {}
-    recovery_store.save_lost(scenario.lease, row, [])
+    recovery_store.save_lost(scenario.lease, {row: []})
     (lost,) = (LostRecords(*each) for each in Recovery.objects.get().lost)
     assert (lost.first, lost.sure) == (None, False)
     assert "cannot be seen" in lost.note
+
+
+def test_losses_found_before_a_broker_is_away_are_saved(
+    scenario: TakeoverScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario.read(*TAKEOVER)
+    scenario.tick()
+    Recovery.objects.bulk_create([Recovery(**{**values_of(Recovery.objects.get()), "log_offset": 9})])
+
+    def search(row: Recovery, cluster: str) -> list[LostRecords]:
+        if row.log_offset == 9:
+            raise AdminUnavailable("no broker answers")
+        return [LostRecords(*PAYMENTS, 100, 119, 20, True)]
+
+    monkeypatch.setattr(recoveries, "_search", search)
+    rows = recovery_store.waiting_for_a_search(scenario.lease.cluster_id)
+    with pytest.raises(AdminUnavailable):
+        list(recoveries.search_all(scenario.lease, sorted(rows, key=attrgetter("pk"))))
+    assert [row.lost_complete for row in Recovery.objects.order_by("pk")] == [True, False]
+
+
+def values_of(row: Recovery) -> dict[str, object]:
+    """Return a row's columns but its key in the database."""
+    return {
+        field.attname: getattr(row, field.attname)
+        for field in row._meta.concrete_fields
+        if field.name != "id"
+    }
 
 
 def test_a_revised_verdict_updates_its_recovery(scenario: TakeoverScenario) -> None:
@@ -249,7 +280,7 @@ def test_a_recovery_never_begins_after_its_end(take: Take, delays_ms: tuple[int,
     scenario.unblock()
     marker_ms = NOW_MS - 985 - ahead_ms
     lost = LostRecords(*PAYMENTS, 100, 119, 20, True, "", marker_ms, marker_ms)
-    recovery_store.save_lost(scenario.lease, Recovery.objects.get(), [lost])
+    recovery_store.save_lost(scenario.lease, {Recovery.objects.get(): [lost]})
     scenario.tick(NOW_MS + 9_000)
     row = Recovery.objects.get()
     assert row.outcome == "resumed"
@@ -275,7 +306,7 @@ def search(scenario: TakeoverScenario, lost: LostRecords) -> Recovery:
     """Read the log of the recovery."""
     scenario.read(*TAKEOVER)
     scenario.tick()
-    recovery_store.save_lost(scenario.lease, Recovery.objects.get(), [lost])
+    recovery_store.save_lost(scenario.lease, {Recovery.objects.get(): [lost]})
     scenario.tick(NOW_MS + 1_000)
     return Recovery.objects.get()
 
@@ -333,7 +364,7 @@ def test_of_two_topics_only_the_remaining_one_counts(scenario: TakeoverScenario)
         LostRecords(*orders, 7, 8, 2, True),
         LostRecords(*PAYMENTS, 100, None, None, False, DELETED, deleted=True),
     ]
-    recovery_store.save_lost(scenario.lease, row, found)
+    recovery_store.save_lost(scenario.lease, {row: found})
     scenario.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
     PartitionRecord.objects.filter(topic="orders").update(lso=10, high_watermark=10, seen_ms=NOW_MS + 1_500)

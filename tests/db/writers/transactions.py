@@ -163,7 +163,7 @@ class Recoveries(Writer):
     def write(self, number: int) -> None:
         recovery_store.update_recoveries(self.lease, limit_ms=60_000, now_ms=self.now_ms)
         for row in recovery_store.waiting_for_a_search(self.lease.cluster_id)[:3]:
-            recovery_store.save_lost(self.lease, row, ())
+            recovery_store.save_lost(self.lease, {row: ()})
 
 
 class Audits(Writer):
