@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from collectors.polling import GapStarts, PollTimer
@@ -42,13 +42,6 @@ class EngineApi(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
 
-class ObservedEngines(NamedTuple):
-    """The result of a poll: the answers, and by scope the start and reason of missing ones."""
-
-    answers: Sequence[EngineAnswer]
-    gaps: Mapping[str, tuple[int, str]]
-
-
 class EnginesCollector(PollTimer):
     def __init__(self, apis: Sequence[EngineApi]) -> None:
         super().__init__()
@@ -58,8 +51,13 @@ class EnginesCollector(PollTimer):
         self._pool = ThreadPoolExecutor(max(1, len(self._apis)), "engines")
         self._running: dict[str, Future[EngineAnswer]] = {}
 
-    def poll(self, now_ms: int, *, every_s: float) -> ObservedEngines:
-        """Query all APIs; the next poll is due after `every_s`."""
+    def poll(
+        self, now_ms: int, *, every_s: float
+    ) -> tuple[Sequence[EngineAnswer], Mapping[str, tuple[int, str]]]:
+        """Query all APIs; return the answers, and by scope the start and reason of missing ones.
+
+        The next poll is due after `every_s`.
+        """
         self.set_due(time.monotonic(), every_s)
         for api in self._apis:
             if api.url not in self._running:
@@ -75,7 +73,7 @@ class EnginesCollector(PollTimer):
                 answers.append(running.result())
             except ApiUnavailable as error:
                 trouble[API + url] = str(error)
-        return ObservedEngines(answers, self._gap_starts.date_gaps(trouble, now_ms))
+        return answers, self._gap_starts.date_gaps(trouble, now_ms)
 
     def close(self) -> None:
         """Send no more requests; a running request ends by its deadline."""

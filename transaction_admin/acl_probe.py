@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin import (
@@ -63,20 +63,6 @@ class Abilities:
     #: The finalized level of the whole cluster, by feature.
     features: Mapping[str, int]
     answered_ms: float
-
-
-class Denial(NamedTuple):
-    """An ACL that hides transactional ids from a principal: a name, or a prefix of names."""
-
-    principal: str
-    name: str
-
-
-class Clock(NamedTuple):
-    """How far the active controller's clock is ahead of ours, exact to `unsure_ms`."""
-
-    ahead_ms: float
-    unsure_ms: float
 
 
 class Trials:
@@ -168,8 +154,11 @@ class Trials:
             for transaction in answer.transaction_states
         ]
 
-    def hiding_acls(self) -> Sequence[Denial] | Unseen:
-        """Return the ACLs that hide transactional ids from anybody; needs DESCRIBE on the cluster."""
+    def hiding_acls(self) -> Sequence[tuple[str, str]] | Unseen:
+        """Return the ACLs that hide transactional ids; needs DESCRIBE on the cluster.
+
+        Each as its principal, and a name or a prefix of names.
+        """
         answer = self._ask(partial(_acls_request, ""))
         if isinstance(answer, errors.KafkaError):
             return Unseen("ACLs", explain_error(answer))
@@ -179,7 +168,7 @@ class Trials:
         if error is not errors.NoError:
             return Unseen("ACLs", error_name(error))
         return [
-            Denial(acl.principal, resource.resource_name)
+            (acl.principal, resource.resource_name)
             for resource in answer.resources
             for acl in resource.acls
             if acl.operation in (_ALL, _DESCRIBE)
@@ -212,10 +201,11 @@ class Trials:
             if not isinstance(answer, errors.KafkaError) and not answer.results[0].error_code
         }
 
-    def controller_clock(self) -> Clock | Unseen:
-        """Return how the active controller's clock compares with ours; needs DESCRIBE on the cluster.
+    def controller_clock(self) -> tuple[float, float] | Unseen:
+        """Return how far the active controller's clock is ahead of ours, and the uncertainty, in ms.
 
-        The controller reports itself as caught up at the instant of the request (KIP-836).
+        Needs DESCRIBE on the cluster. The controller reports itself as caught up at the instant of the
+        request (KIP-836).
         """
         begun, at = time.monotonic(), time.time() * 1_000
         answer = self._ask(_quorum_request)
@@ -229,7 +219,7 @@ class Trials:
         leader = next(leaders, None)
         if leader is None or leader.last_caught_up_timestamp < 0:
             return Unseen("clock", "this release does not report it")
-        return Clock(leader.last_caught_up_timestamp - (at + spent_ms / 2), spent_ms / 2)
+        return leader.last_caught_up_timestamp - (at + spent_ms / 2), spent_ms / 2
 
     def _ask(self, make: Callable[[], Any]) -> Any:
         async def ask() -> Any:

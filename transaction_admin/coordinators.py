@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
@@ -26,14 +26,6 @@ from transaction_admin.connection import AdminConnection, error_name, explain_er
 #: Answers of a coordinator that has loaded its part, about an unused id. A missing right is reported before
 #: the look-up: then ids may be hidden from us anyway.
 _LOADED = (errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizationFailedError)
-
-
-class CoordinatorAnswer(NamedTuple):
-    """A coordinator's answer about some wire ids; a KafkaError without one."""
-
-    ids: list[str]
-    broker: int
-    answer: Any
 
 
 class CoordinatorQuestions:
@@ -54,14 +46,17 @@ class CoordinatorQuestions:
 
     async def ask(
         self, ids: Collection[str], request_of: Callable[[list[str]], Any]
-    ) -> tuple[list[CoordinatorAnswer], list[tuple[str, int]]]:
-        """Return the coordinators' answers, and each id without a coordinator with its error code."""
+    ) -> tuple[list[tuple[list[str], int, Any]], list[tuple[str, int]]]:
+        """Return the coordinators' answers, and each id without a coordinator with its error code.
+
+        An answer: the wire ids, the broker, and its response, a KafkaError without one.
+        """
         rows = await self.find(ids)
         by_broker = grouped((row.node_id, row.key) for row in rows if not row.error_code)
         asked = [(part, broker) for broker, own in by_broker.items() for part in split_ids(own, self._most)]
         answers = await self._connection.send_each([(request_of(part), broker) for part, broker in asked])
         refused = [(row.key, row.error_code) for row in rows if row.error_code]
-        return [CoordinatorAnswer(*of, answer) for of, answer in zip_equal(asked, answers)], refused
+        return [(*of, answer) for of, answer in zip_equal(asked, answers)], refused
 
 
 class OwnerQuestions:

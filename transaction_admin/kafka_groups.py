@@ -22,7 +22,7 @@ from kafka.protocol.metadata import CoordinatorType
 
 from fenceline.compat import zip_equal
 from fenceline.decode import text
-from fenceline.engines.streams import StreamsStore, StreamsTasks, Subtopology, described_stores
+from fenceline.engines.streams import StreamsStore, described_stores
 from fenceline.facts import TopicPartition
 from fenceline.grouping import grouped
 from fenceline.kafka.groups import Committed, ShareProgress
@@ -251,15 +251,15 @@ def read_stores(group: Any) -> Sequence[StreamsStore]:
     """Return the state stores of a described group, empty before its topology is initialised."""
     parts = (group.topology.subtopologies if group.topology else None) or ()
     topology = [
-        Subtopology(
+        (
             part.subtopology_id,
             (*part.source_topics, *(topic.name for topic in part.repartition_source_topics)),
-            tuple(topic.name for topic in part.state_changelog_topics),
+            [topic.name for topic in part.state_changelog_topics],
         )
         for part in parts
     ]
     assignments = [member.assignment for member in group.members]
-    tasks = StreamsTasks(
+    tasks = (
         _counted(assignment.active_tasks for assignment in assignments),
         _counted(assignment.standby_tasks for assignment in assignments),
         _counted(assignment.warmup_tasks for assignment in assignments),

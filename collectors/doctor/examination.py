@@ -225,9 +225,10 @@ def _clock(trials: Trials) -> DoctorCheck:
     rest = "tails measure those of coordinators by their records"
     if isinstance(clock, Unseen):
         return skip("clock", f"the controller's is unknown ({clock.reason}); {rest}")
-    off = f"{_ms(abs(clock.ahead_ms))} {'ahead of' if clock.ahead_ms > 0 else 'behind'} ours"
-    detail = f"the active controller's is {off}, give or take {_ms(clock.unsure_ms)}; {rest}"
-    if abs(clock.ahead_ms) - clock.unsure_ms > _CLOCK_OFF_MS:
+    ahead_ms, unsure_ms = clock
+    off = f"{_ms(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} ours"
+    detail = f"the active controller's is {off}, give or take {_ms(unsure_ms)}; {rest}"
+    if abs(ahead_ms) - unsure_ms > _CLOCK_OFF_MS:
         return warn("clock", detail, ("let NTP or chrony set the clocks of both hosts",))
     return ok("clock", detail)
 

@@ -136,7 +136,7 @@ def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
         detail = "granted, but that no single id is denied cannot be proved without DESCRIBE on the cluster"
         return warn(what, detail, (patient.grants[_CLUSTER],))
     us = (patient.principal, "User:*")
-    ours = {denial.name for denial in denials if "User:…" in us or denial.principal in us}
+    ours = {name for principal, name in denials if "User:…" in us or principal in us}
     if not ours:
         return ok(what, "granted, and no ACL hides an id")
     detail = f"granted, but ACLs hide {list_names(sorted(ours))}: nothing can be called hanging"

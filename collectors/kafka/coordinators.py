@@ -8,7 +8,6 @@ loaded a partition once it describes an id in it.
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from collectors.polling import PollTimer
@@ -45,14 +44,6 @@ class KnownCoordinators(Protocol):
         """Return one id of each partition that has ids."""
 
 
-@dataclass(slots=True)
-class _Loading:
-    """A move whose new coordinator has not answered for these ids."""
-
-    move: CoordinatorMove
-    ids: list[str]
-
-
 class CoordinatorCollector(PollTimer):
     """Follows the coordinators of one cluster. `poll` raises `AdminUnavailable`."""
 
@@ -61,10 +52,11 @@ class CoordinatorCollector(PollTimer):
         self._reads, self._admin, self._ours = reads, admin, ours
         self._led = dict(ours.last_leaders())
         self._sizes: Mapping[int, int] = {}
-        # The duration of a move that nobody followed for a while is unknown.
-        self._loading = [
-            _Loading(move.unfollowed(), _names(ours.samples(move.partitions))) for move in ours.unanswered()
-        ]
+        # The ids for which the new coordinator of a move has not answered. The duration of a move that nobody
+        # followed for a while is unknown.
+        self._loading = {
+            move.unfollowed(): _names(ours.samples(move.partitions)) for move in ours.unanswered()
+        }
         self._sizes_due = time.monotonic()
 
     def close(self) -> None:
@@ -107,9 +99,9 @@ class CoordinatorCollector(PollTimer):
         begun = []
         for (old, new), partitions in find_moves(self._led, leaders).items():
             # The present coordinator is not the target of an earlier move of these partitions.
-            self._loading = [
-                loading for loading in self._loading if not {*loading.move.partitions} & {*partitions}
-            ]
+            self._loading = {
+                move: names for move, names in self._loading.items() if not {*move.partitions} & {*partitions}
+            }
             samples = self._ours.samples(partitions)
             if not samples:
                 continue
@@ -118,29 +110,25 @@ class CoordinatorCollector(PollTimer):
             size = sum(known_size or 0 for known_size in known) if None not in known else None
             ids = sum(sample.ids for sample in samples.values())
             move = CoordinatorMove(before_ms, now_ms, old, new, tuple(sorted(samples)), ids, size)
-            self._loading.append(_Loading(move, _names(samples)))
+            self._loading[move] = _names(samples)
             begun.append(move)
         return begun
 
     def _follow_loading(self) -> list[CoordinatorMove]:
         """Return the moves whose new coordinator answers now."""
         now_ms = time.time_ns() // 1_000_000
-        self._loading = [loading for loading in self._loading if loading.move.is_loading(now_ms)]
-        asked = [name for loading in self._loading for name in loading.ids]
+        loading = {move: ids for move, ids in self._loading.items() if move.is_loading(now_ms)}
+        asked = [name for ids in loading.values() for name in ids]
         described = self._admin.describe_transactions(asked, listed=True) if asked else {}
         now_ms = time.time_ns() // 1_000_000
-        ended = []
-        for loading in self._loading:
-            answers = [described[name] for name in loading.ids]
-            loading.ids = [
-                name
-                for name, answer in zip(loading.ids, answers, strict=True)
-                if isinstance(answer, NotDescribed) and answer.obstacle is not Obstacle.UNKNOWN
-            ]
-            if not loading.ids:
-                ended.append(loading.move._replace(answered_ms=now_ms))
-        self._loading = [loading for loading in self._loading if loading.ids]
-        return ended
+        silent = {
+            name
+            for name, answer in described.items()
+            if isinstance(answer, NotDescribed) and answer.obstacle is not Obstacle.UNKNOWN
+        }
+        loading = {move: [name for name in ids if name in silent] for move, ids in loading.items()}
+        self._loading = {move: ids for move, ids in loading.items() if ids}
+        return [move._replace(answered_ms=now_ms) for move, ids in loading.items() if not ids]
 
     def _ask_sizes(self, leaders: Mapping[int, int]) -> tuple[Mapping[int, int], str]:
         answers = self._reads.log_sizes([TopicPartition(TRANSACTION_STATE, number) for number in leaders])

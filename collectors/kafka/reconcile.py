@@ -138,23 +138,23 @@ class Reconciler:
         listing = self._list(full)
         listed_ms = time.time_ns() // 1_000_000
         watch.hidden -= listing.entries.keys()
-        compared = compare_listing(
+        differences, suspects, agreed = compare_listing(
             listing.entries,
             {name: row for name, row in before.items() if name not in watch.hidden},
             ours.all_rows() if full else (),
             only_open=not full,
             absences=not listing.unseen,
         )
-        watch.suspects = frozenset(islice(compared.suspects - watch.hidden, MOST_SUSPECTS))
+        watch.suspects = frozenset(islice(suspects - watch.hidden, MOST_SUSPECTS))
         watch.pending, counted = confirm_differences(
-            watch.pending, compared.differences, listed_ms=listed_ms, seen_through_ms=seen_through_ms
+            watch.pending, differences, listed_ms=listed_ms, seen_through_ms=seen_through_ms
         )
         corrections = self._confirm(watch, counted, now_ms)
         return Reconciliation(
             at_ms=now_ms,
             full=full,
             alone=False,
-            agreed=compared.agreed,
+            agreed=agreed,
             corrections=corrections,
             pending=len(watch.suspects) + len(watch.pending) - len(corrections),
             hidden=len(watch.hidden),

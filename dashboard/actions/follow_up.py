@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -39,11 +39,6 @@ LSO, GROUP, QUERY, RECOVERY, RESUMED, BATCH, STANDS = (
 )  # fmt: skip
 
 
-class _Done(NamedTuple):
-    subject: SubjectPlan
-    ended_ms: int
-
-
 class Following:
     """The expected effects of one action, and those already reported."""
 
@@ -55,8 +50,8 @@ class Following:
         #: The LSO of each partition when the action was planned.
         self._held = {
             TopicPartition(topic, number): lso
-            for done in self._done
-            for topic, number, lso, *_ in done.subject.held
+            for subject, _ in self._done
+            for topic, number, lso, *_ in subject.held
             if lso is not None
         }
 
@@ -80,12 +75,12 @@ class Following:
     def _expected(self) -> Iterator[tuple[str, str]]:
         yield from ((LSO, str(where)) for where in self._held)
         yield from ((self._kind(name), name) for name in self._names())
-        for done in self._done:
+        for subject, _ in self._done:
             if self._plan.act is Act.FENCE:
-                name = done.subject.seen["transactional_id"]
+                name = subject.seen["transactional_id"]
                 yield from ((RECOVERY, name), (RESUMED, name))
-            elif "batch_id" in done.subject.seen:
-                yield BATCH, done.subject.title
+            elif "batch_id" in subject.seen:
+                yield BATCH, subject.title
 
     def _lsos(self, connections: ClusterConnections) -> Iterator[Entry]:
         wanted = [where for where in self._held if (LSO, str(where)) not in self._reported]
@@ -104,14 +99,14 @@ class Following:
                 continue
             at_ms = self._group_ms(name) if kind == GROUP else self._query_ms(name)
             if at_ms is not None:
-                after_ms = at_ms - min(done.ended_ms for done in self._done)
+                after_ms = at_ms - min(ended_ms for _, ended_ms in self._done)
                 yield {
                     **self._entry(kind, name, f"{kind} {name} resumed after {format_duration(after_ms)}"),
                     "after_ms": after_ms,
                 }
 
     def _names(self) -> Sequence[str]:
-        return list(dict.fromkeys(name for done in self._done for name in done.subject.waiting))
+        return list(dict.fromkeys(name for subject, _ in self._done for name in subject.waiting))
 
     def _kind(self, name: str) -> str:
         of_cluster = Group.objects.filter(cluster_id=self._row.cluster_id, group_id=name)
@@ -152,15 +147,15 @@ class Following:
         """Return the first instant (by other clocks) after the action's end, or now."""
         if not passed:
             return None
-        ended_ms = min(done.ended_ms for done in self._done)
+        ended_ms = min(ended_ms for _, ended_ms in self._done)
         return min((at for at in passed if at is not None and ended_ms <= at), default=self._now_ms)
 
     def _episodes(self) -> Iterator[Entry]:
         """Yield each fenced id's recovery, and its resumption; begun and opened are by the same clock."""
         if self._plan.act is not Act.FENCE:
             return
-        for done in self._done:
-            name, started_ms = done.subject.seen["transactional_id"], done.subject.seen["started_ms"]
+        for subject, _ in self._done:
+            name, started_ms = subject.seen["transactional_id"], subject.seen["started_ms"]
             recoveries = Recovery.objects.filter(
                 cluster_id=self._row.cluster_id,
                 key=key_of_name(name),
@@ -178,8 +173,8 @@ class Following:
                 yield {**self._entry(RESUMED, name, words), "after_ms": after_ms}
 
     def _batches(self) -> Iterator[Entry]:
-        for done in self._done:
-            facts, title = done.subject.seen, done.subject.title
+        for subject, _ in self._done:
+            facts, title = subject.seen, subject.title
             if "batch_id" not in facts or (BATCH, title) in self._reported:
                 continue
             finished = Query.objects.filter(
@@ -192,10 +187,11 @@ class Following:
         return {"kind": kind, "of": of, "words": words, "at_ms": self._now_ms}
 
 
-def _done(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Iterator[_Done]:
+def _done(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[SubjectPlan, int]]:
+    """Yield the done subjects of a plan, and when each ended."""
     for subject, result in zip(plan.subjects, results, strict=False):
         if result["outcome"] == SubjectOutcome.DONE:
-            yield _Done(subject, result["ended_ms"])
+            yield subject, result["ended_ms"]
 
 
 NAME = ACTIONS

@@ -27,7 +27,6 @@ from fenceline.preflight.setup import (
     IdSetup,
     JobSetup,
     QuerySetup,
-    ReaderSetup,
     TopicSetup,
     decided_spans,
     forgotten_ms,
@@ -75,7 +74,6 @@ def read_setup(row: Cluster, *, now_ms: int) -> ClusterSetup:
     """Return the known settings and habits of a cluster."""
     observed = read_flow(row, last_range("24h", now_ms=now_ms), now_ms=now_ms).observed
     outputs = {write.topic for write in observed.writes} - set(_INTERNAL)
-    readers = [read for read in observed.groups if read.topic in outputs]
     seen = _ask_brokers(row.name, outputs, observed)
     return ClusterSetup(
         seen.brokers,
@@ -83,7 +81,7 @@ def read_setup(row: Cluster, *, now_ms: int) -> ClusterSetup:
         list(_id_setups(row.pk)),
         list(map(query_setup, Query.objects.filter(cluster=row).defer("detail").order_by("pk"))),
         list(map(job_setup, FlinkJob.objects.filter(cluster=row).order_by("pk"))),
-        [ReaderSetup(read.group, read.topic, read.isolation) for read in readers],
+        [read for read in observed.groups if read.topic in outputs],
         [*seen.unseen, *(gap.reason for gap in observed.gaps)],
     )
 

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.db.models.expressions import Expression, OrderBy
@@ -56,14 +56,6 @@ class GroupCriteria(Criteria):
 
 class SortedGroups(Sorted, GroupCriteria):
     sort: Literal["worst", "name", "lag", "unread", "behind"] = "worst"
-
-
-class LagPoint(NamedTuple):
-    """A group's lag at an instant; None if unknown."""
-
-    at_ms: int
-    lag_lso: int | None
-    lag_hw: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +176,9 @@ def distinct_blockers(blockers: Iterable[GroupBlocker]) -> Sequence[GroupBlocker
     return list({blocker.transactional_id or blocker.producer_id: blocker for blocker in blockers}.values())
 
 
-def lag_trend(row: Group) -> Sequence[LagPoint]:
-    """Return a group's lag over its last polls, oldest first."""
-    return [LagPoint(*point) for point in json.loads(row.trend or "[]")]
+def lag_trend(row: Group) -> Sequence[tuple[int, int | None, int | None]]:
+    """Return a group's lag over its last polls: instant, lag to LSO and to the end, oldest first."""
+    return json.loads(row.trend or "[]")  # type: ignore[no-any-return]
 
 
 def history_points(text: str, which: int) -> Sequence[tuple[int, int]]:

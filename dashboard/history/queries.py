@@ -7,7 +7,7 @@ search is limited to a number of candidates and reports how far it came; every f
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import merge
 from itertools import product
@@ -19,6 +19,8 @@ from dashboard.transactions import attributions
 from dashboard.transactions.sql import recent_ring
 from dashboard.transactions.sql import transition_of as transition_of
 from fenceline.facts import Transition, TransitionKind
+from fenceline.grouping import grouped
+from fenceline.history.reports import ReportFigures, sum_figures
 from fenceline.history.time_range import TimeRange
 from fenceline.kafka.fold import transition_ring as recent
 from fenceline.kafka.transactional_ids import keys_named
@@ -93,15 +95,6 @@ class ByApplication:
     number: int
     kinds: Mapping[TransitionKind, int]
     searched_to_ms: int | None
-
-
-@dataclass(slots=True)
-class ApplicationHistory:
-    """Counts and durations of one application in a time range."""
-
-    counts: dict[TransitionKind, int] = field(default_factory=dict)
-    open_times: Histogram = field(default_factory=dict)
-    marker_times: Histogram = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +207,8 @@ def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most:
     sums: Counter[str] = Counter()
     kinds: Counter[TransitionKind] = Counter()
     for rows in candidates:
-        grouped = rows.annotate(name=_NAME).values_list("name", "kind").annotate(n=Count("id"))
-        for name, kind, number in grouped:
+        by_kind = rows.annotate(name=_NAME).values_list("name", "kind").annotate(n=Count("id"))
+        for name, kind, number in by_kind:
             sums[name] += number
             kinds[TransitionKind(kind)] += number
     names = sorted(sums, key=lambda name: (-sums[name], name))[:most]
@@ -242,21 +235,15 @@ def transition_counts(
 
 def application_figures(
     cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
-) -> Mapping[str, ApplicationHistory]:
+) -> Mapping[str, ReportFigures]:
     """Return counts and durations of some applications, in whole minutes, or hours for a long range."""
     rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
     fields = rows.values_list("application", "counts", "open_times", "marker_times")
-    histories: dict[str, ApplicationHistory] = {}
-    opened: dict[str, list[Histogram]] = {}
-    marked: dict[str, list[Histogram]] = {}
-    for application, counted, open_times, marker_times in fields.iterator():
-        _add(histories.setdefault(application, ApplicationHistory()).counts, counts_by_kind(counted))
-        opened.setdefault(application, []).append(histograms.unpack_histogram(open_times))
-        marked.setdefault(application, []).append(histograms.unpack_histogram(marker_times))
-    for application, figure in histories.items():
-        figure.open_times = histograms.merge_histograms(opened[application])
-        figure.marker_times = histograms.merge_histograms(marked[application])
-    return histories
+    parts = (
+        (application, ReportFigures(counts_by_kind(counted), 0, *map(histograms.unpack_histogram, times)))
+        for application, counted, *times in fields.iterator()
+    )
+    return {application: sum_figures(own) for application, own in grouped(parts).items()}
 
 
 def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:

@@ -17,7 +17,6 @@ from dashboard.transactions.sql import recent_ring
 from fenceline.formatting import format_clock, list_names
 from fenceline.incidents.outcomes import (
     ActionTaken,
-    BatchEnd,
     batch_ending,
     end_of_transaction,
     transaction_ending,
@@ -84,9 +83,10 @@ def _query_outcome(row: Incident, ident: str) -> str:
 
 def _decision_outcome(row: Incident, query: Query, decision: SinkDecision) -> str:
     gone = set(decision.lost)
-    end = BatchEnd(
-        batch_id=decision.batch_id,
-        outcome=decision.outcome,
+    return batch_ending(
+        decision.batch_id,
+        decision.outcome,
+        _action_on(row) if decision.done_by == "operator" else None,
         done_ms=decision.done_ms or row.closed_ms or 0,
         rows=sum(transaction["records"] for transaction in decision.transactions),
         lost_rows=sum(
@@ -96,7 +96,6 @@ def _decision_outcome(row: Incident, query: Query, decision: SinkDecision) -> st
         ),
         restarted_ms=_restarted_ms(row, query),
     )
-    return batch_ending(end, _action_on(row) if decision.done_by == "operator" else None)
 
 
 def _restarted_ms(row: Incident, query: Query) -> int | None:

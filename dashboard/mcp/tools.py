@@ -60,15 +60,6 @@ OPERATIONS = (
 BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in OPERATIONS}
 
 
-class ToolRequest(NamedTuple):
-    """A tool's request to the API; `path` is percent-encoded."""
-
-    method: str
-    path: str
-    query: Mapping[str, Any]
-    body: Any
-
-
 @cache
 def described_tools() -> list[Tool]:
     """Return the tools, with the API's description of their operations."""
@@ -113,10 +104,13 @@ def _inlined(schema: Any) -> Any:
     return {key: _inlined(value) for key, value in schema.items()}
 
 
-def request_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
-    """Return the request for the arguments of a tool; raises ValueError for a missing argument."""
+def request_of(operation: Operation, arguments: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any], Any]:
+    """Return the request for the arguments of a tool; raises ValueError for a missing argument.
+
+    Method, path (percent-encoded), query and body.
+    """
     if operation.method == "post":
-        return ToolRequest("POST", operation.path, {}, dict(arguments))
+        return "POST", operation.path, {}, dict(arguments)
     known = _operation(operation)["parameters"]
     in_path = [parameter["name"] for parameter in known if parameter["in"] == "path"]
     # Agents write null for arguments that they do not use.
@@ -127,7 +121,7 @@ def request_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolReques
     query = {name: _as_text(value) for name, value in arguments.items() if name not in in_path}
     if any(parameter["name"] == "limit" for parameter in known):
         query.setdefault("limit", _USUAL_LIMIT)
-    return ToolRequest("GET", path, query, None)
+    return "GET", path, query, None
 
 
 def _as_text(value: Any) -> Any:

@@ -61,12 +61,8 @@ class _Range:
     kept_since: Mapping[Resolution, int]
 
 
-class _Unpacked(NamedTuple):
-    """A subject, the start of its series, and its tiles."""
-
-    name: str
-    since_ms: int
-    tiles: Sequence[SeriesTile]
+#: A subject, the start of its series, and its tiles.
+_Unpacked = tuple[str, int, Sequence[SeriesTile]]
 
 
 def read_series(
@@ -95,9 +91,7 @@ def worst_series(
     # range.
     ranked = sorted(peaks, key=lambda pk: (-peaks[pk], pk))[: number + 2]
     rows = Series.objects.filter(pk__in=ranked).values_list(*_OPEN)
-    packed = sorted(_unpacked(wanted, list(rows)), key=lambda series: -_greatest(wanted, series.tiles))[
-        :number
-    ]
+    packed = sorted(_unpacked(wanted, list(rows)), key=lambda series: -_greatest(wanted, series[2]))[:number]
     readings = sorted(_readings(wanted, packed), key=lambda reading: (-reading.worst, reading.name))
     return [reading for reading in readings if reading.worst > 0]
 
@@ -117,7 +111,7 @@ def _unpacked(
     for pk, name, since_ms, open_ms, *parts in rows:
         opened = OpenParts(open_ms, *map(bytes, parts))
         newest = open_tiles(wanted.kind, opened, wanted.plan.resolution, until_ms=wanted.now_ms)
-        yield _Unpacked(name, since_ms, [*closed.get(pk, ()), *newest])
+        yield name, since_ms, [*closed.get(pk, ()), *newest]
 
 
 def _greatest(wanted: _Range, tiles: Iterable[SeriesTile]) -> int:

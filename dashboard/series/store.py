@@ -60,13 +60,8 @@ class _Known(NamedTuple):
     ended_ms: int | None
 
 
-class _Closing(NamedTuple):
-    known: _Known
-    closed: bytes
-    points: bytes
-    #: The only point in `points`.
-    point: SeriesPoint
-    ended_ms: int | None
+#: A full series: its row, its closed points, its new points, which hold one, that point, and its end.
+_Closing = tuple[_Known, bytes, bytes, SeriesPoint, int | None]
 
 
 def series_key(name: str) -> bytes:
@@ -92,7 +87,7 @@ def save_samples(cluster_id: int, kind: SeriesKind, samples: Iterable[SeriesSamp
             continue
         more = add_point(kind, row.points, point, most=most_points(key), polled_ms=polled_ms)
         if more is not None and more.closed is not None:
-            closing.append(_Closing(row, more.closed, more.points, point, ended_ms))
+            closing.append((row, more.closed, more.points, point, ended_ms))
         elif more is not None:
             added.append((more.points, greater_known(row.peak, point.values[kind.lead]), ended_ms, row.pk))
         elif (ended_ms is None) != (row.ended_ms is None):
@@ -158,21 +153,18 @@ def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing]) -> No
     """Close full points: as chunks, and as minutes and hours."""
     if not closing:
         return
-    rows = Series.objects.filter(pk__in=[closing_series.known.pk for closing_series in closing])
+    rows = Series.objects.filter(pk__in=[row.pk for row, *_ in closing])
     parts = {pk: tuple(map(bytes, packed)) for pk, *packed in rows.values_list("pk", "minutes", "hours")}
     updates: list[Row] = []
     chunks: list[SeriesChunk] = []
-    for closing_series in closing:
-        pk, open_ms = closing_series.known.pk, closing_series.known.open_ms
-        rolled = roll_up(
-            kind, closing_series.closed, *parts[pk], start_ms=open_ms, following=closing_series.point
+    for row, closed, points, point, ended_ms in closing:
+        full, (minutes, minutes_peak), (hours, hours_peak), minutes_ms = roll_up(
+            kind, closed, *parts[row.pk], start_ms=row.open_ms, following=point
         )
-        peak = greater_known(rolled.minutes_peak, closing_series.point.values[kind.lead])
-        hours = rolled.minutes, rolled.hours, rolled.minutes_ms, rolled.hours_peak
-        updates.append(
-            (closing_series.points, peak, closing_series.ended_ms, closing_series.point.at_ms, *hours, pk)
-        )
-        whose = {"cluster_id": cluster_id, "kind": kind.code, "series_id": pk}
-        chunks += [SeriesChunk(**whose, **chunk._asdict()) for chunk in rolled.chunks]
+        peak = greater_known(minutes_peak, point.values[kind.lead])
+        opened = minutes, hours, minutes_ms, hours_peak
+        updates.append((points, peak, ended_ms, point.at_ms, *opened, row.pk))
+        whose = {"cluster_id": cluster_id, "kind": kind.code, "series_id": row.pk}
+        chunks += [SeriesChunk(**whose, **chunk._asdict()) for chunk in full]
     _update(_CLOSE, updates)
     SeriesChunk.objects.bulk_create(chunks)

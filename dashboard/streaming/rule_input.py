@@ -36,9 +36,9 @@ from fenceline.spark.queries import (
     SinkBatch,
     SourcePosition,
     Stall,
-    UnusableFile,
 )
 from fenceline.spark.records import (
+    Broken,
     Damage,
     Decided,
     Decision,
@@ -290,9 +290,9 @@ def _status(
     )
 
 
-def _unusable(detail: Mapping[str, Any]) -> Iterator[UnusableFile]:
+def _unusable(detail: Mapping[str, Any]) -> Iterator[Broken]:
     for file in (*detail.get("broken", ()), *(detail.get("ledger") or {}).get("broken", ())):
-        yield UnusableFile(file["path"], Damage(file["damage"]), file["detail"])
+        yield Broken(file["path"], Damage(file["damage"]), file["detail"])
 
 
 def _lately(row: Query, now_ms: int) -> _Lately:

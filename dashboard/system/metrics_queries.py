@@ -8,7 +8,6 @@ names only the cluster's and the channel's, which the configuration bounds.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -34,10 +33,11 @@ from dashboard.models import (
     state_at,
 )
 from dashboard.runtime.loop import now_ms
+from fenceline.facts import TransitionKind
+from fenceline.history.reports import ReportFigures, sum_figures
 from fenceline.kafka.groups import GroupStatus
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.series import histograms
-from fenceline.series.histograms import Histogram
 
 #: A literal, not a parameter: SQLite uses a partial index only for the same text.
 _IS_ACTIVE = Func(F("state"), template="NOT (%(expressions)s = 'resolved')", output_field=BooleanField())
@@ -55,16 +55,6 @@ class ClusterLag(NamedTuple):
     #: The number of BLOCKED groups, and of those with a pending transactional commit.
     blocked: int
     pending: int
-
-
-@dataclass(slots=True)
-class Ever:
-    """Totals of a cluster's transactions since it was first watched."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    #: Durations of commits: from begin to decision, and from decision to the last marker.
-    open_times: Histogram = field(default_factory=dict)
-    marker_times: Histogram = field(default_factory=dict)
 
 
 def transaction_counts() -> ByCluster:
@@ -188,21 +178,15 @@ def channel_deliveries(since: datetime) -> Sequence[tuple[Channel, Mapping[str, 
     ]
 
 
-def lifetime_counts() -> Mapping[str, Ever]:
+def lifetime_counts() -> Mapping[str, ReportFigures]:
     """Return the totals since each cluster was first watched, which only grow."""
     rows = Tally.objects.filter(cluster__configured=True, span_s=Tally.FOR_EVER_S, start_ms=0)
-    totals: dict[str, Ever] = defaultdict(Ever)
+    parts: dict[str, list[ReportFigures]] = defaultdict(list)
     columns = ("cluster__name", "counts", "open_times", "marker_times")
-    for cluster, counts, open_times, marker_times in rows.values_list(*columns):
-        sums = totals[cluster]
-        sums.counts.update(json.loads(counts))
-        sums.open_times = histograms.merge_histograms(
-            (sums.open_times, histograms.unpack_histogram(open_times))
-        )
-        sums.marker_times = histograms.merge_histograms(
-            (sums.marker_times, histograms.unpack_histogram(marker_times))
-        )
-    return dict(totals)
+    for cluster, counts, *times in rows.values_list(*columns):
+        by_kind = {TransitionKind(kind): n for kind, n in json.loads(counts).items()}
+        parts[cluster].append(ReportFigures(by_kind, 0, *map(histograms.unpack_histogram, times)))
+    return {cluster: sum_figures(own) for cluster, own in parts.items()}
 
 
 def _counted(rows: QuerySet[Any], *by: str) -> ByCluster:

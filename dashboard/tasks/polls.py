@@ -177,8 +177,8 @@ def poll_engines(lease: leases.Lease) -> loop.Turns:
     collector = engine_collectors[lease.cluster]
     while True:
         yield collector.wait_s()
-        polled = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.engines_every_s)
-        engine_store.save_engines(lease, polled.answers, groups, gaps=polled.gaps, now_ms=loop.now_ms())
+        answers, gaps = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.engines_every_s)
+        engine_store.save_engines(lease, answers, groups, gaps=gaps, now_ms=loop.now_ms())
 
 
 def poll_audits(lease: leases.Lease) -> loop.Turns:

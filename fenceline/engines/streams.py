@@ -29,28 +29,18 @@ class StreamsStore(NamedTuple):
         return self.changelog.removeprefix(f"{application}-").removesuffix(_CHANGELOG)
 
 
-class Subtopology(NamedTuple):
-    """A part of a topology whose tasks run together (KIP-1071)."""
+def described_stores(
+    topology: Iterable[tuple[str, tuple[str, ...], Sequence[str]]], tasks: Sequence[Mapping[str, int]]
+) -> Sequence[StreamsStore]:
+    """Return the stores of a topology from brokers.
 
-    ident: str
-    sources: tuple[str, ...]
-    changelogs: tuple[str, ...]
-
-
-class StreamsTasks(NamedTuple):
-    """Numbers of tasks by subtopology: active, standby and warm-up ones."""
-
-    active: Mapping[str, int]
-    standby: Mapping[str, int]
-    warmup: Mapping[str, int]
-
-
-def described_stores(topology: Iterable[Subtopology], tasks: StreamsTasks) -> Sequence[StreamsStore]:
-    """Return the stores of a topology from brokers; `tasks` are those of all members."""
+    `topology`: subtopologies, whose tasks run together (KIP-1071), with their sources and changelogs.
+    `tasks`: the numbers of active, standby and warm-up tasks of all members by subtopology.
+    """
     return sorted(
-        StreamsStore(changelog, part.sources, *(kind.get(part.ident, 0) for kind in tasks))
-        for part in topology
-        for changelog in part.changelogs
+        StreamsStore(changelog, sources, *(numbers.get(ident, 0) for numbers in tasks))
+        for ident, sources, changelogs in topology
+        for changelog in changelogs
     )
 
 

@@ -105,9 +105,9 @@ def read_manifest(text: str) -> Manifest:
 
 @dataclass(**SLOTS)
 class ReportFigures:
-    """What happened to an id or an application in one or several days."""
+    """What happened to an id, an application or a cluster in a range of time."""
 
-    counts: dict[TransitionKind, int] = field(default_factory=dict)
+    counts: Mapping[TransitionKind, int] = field(default_factory=dict)
     #: Number of exhausted epochs; a producer id has 32,767.
     epochs: int = 0
     #: From begin to decision, and from decision to the last marker, of commits.

@@ -203,20 +203,6 @@ class ActionTaken(NamedTuple):
         return f"{self.by}, action {self.number}" + (f", reason {self.reason}" if self.reason else "")
 
 
-class BatchEnd(NamedTuple):
-    """The end of a prepared batch, from the ledger of its sink."""
-
-    batch_id: int
-    #: `DecisionOutcome`, and its instant by the driver's clock.
-    outcome: str
-    done_ms: int
-    rows: int
-    #: Rows of its aborted transactions.
-    lost_rows: int
-    #: The begin of the run that recorded it, if that was after the batch was stuck.
-    restarted_ms: int | None = None
-
-
 def transaction_ending(end: Transition, action: ActionTaken | None, lost: str = "") -> str:
     """Return the end of a transaction, from its transition.
 
@@ -240,17 +226,30 @@ def end_of_transaction(ring: Iterable[Transition], instance: str) -> Transition 
     return end_of(ring, int(start)) if start else None
 
 
-def batch_ending(end: BatchEnd, action: ActionTaken | None) -> str:
-    """Return the end of a prepared batch: the committer, and any loss."""
-    rows, at = count_noun(end.rows, "row"), f"at {format_clock(end.done_ms)}"
-    if end.lost_rows or end.outcome == "lost":
-        lost = count_noun(end.lost_rows, "row")
-        return f"Batch {end.batch_id:,} was lost in part: {lost} of {end.rows:,} aborted, recorded {at}."
-    if end.outcome == "aborted":
-        return f"Batch {end.batch_id:,} was aborted {at}; the next run reads its input again."
+def batch_ending(
+    batch_id: int,
+    outcome: str,
+    action: ActionTaken | None,
+    *,
+    done_ms: int,
+    rows: int,
+    lost_rows: int,
+    restarted_ms: int | None,
+) -> str:
+    """Return the end of a prepared batch by its sink's ledger: the committer, and any loss.
+
+    `outcome`: `DecisionOutcome`; `done_ms`: its instant by the driver's clock. `lost_rows`: of its aborted
+    transactions. `restarted_ms`: the begin of the recording run, if that was after the batch was stuck.
+    """
+    all_rows, at = f"all {count_noun(rows, 'row')}", f"at {format_clock(done_ms)}"
+    if lost_rows or outcome == "lost":
+        lost = count_noun(lost_rows, "row")
+        return f"Batch {batch_id:,} was lost in part: {lost} of {rows:,} aborted, recorded {at}."
+    if outcome == "aborted":
+        return f"Batch {batch_id:,} was aborted {at}; the next run reads its input again."
     if action is not None:
-        return f"Finished by {action} {at}: all {rows} committed, nothing was lost."
-    if end.restarted_ms is not None:
-        came_back = f"The driver came back at {format_clock(end.restarted_ms)}"
-        return f"{came_back} and committed all {rows}; nothing was lost."
-    return f"Its driver committed all {rows} {at}; nothing was lost."
+        return f"Finished by {action} {at}: {all_rows} committed, nothing was lost."
+    if restarted_ms is not None:
+        came_back = f"The driver came back at {format_clock(restarted_ms)}"
+        return f"{came_back} and committed {all_rows}; nothing was lost."
+    return f"Its driver committed {all_rows} {at}; nothing was lost."

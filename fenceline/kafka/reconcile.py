@@ -90,16 +90,6 @@ class Sighting(NamedTuple):
     listed_ms: int
 
 
-@dataclass(frozen=True, **SLOTS)
-class Comparison:
-    """The comparison of one list with our rows."""
-
-    agreed: int
-    differences: Mapping[str, Difference]
-    #: Ids that seem to differ, but whose row was read after the list: the next list decides.
-    suspects: frozenset[str]
-
-
 class Correction(NamedTuple):
     """A row to write, or to delete for a tombstone, provided that our row is still the compared one."""
 
@@ -186,8 +176,10 @@ def compare_listing(
     *,
     only_open: bool,
     absences: bool,
-) -> Comparison:
-    """Compare a list with our rows.
+) -> tuple[Mapping[str, Difference], frozenset[str], int]:
+    """Compare a list with our rows; return differences, suspects, and the number of ids that agree.
+
+    Suspects seem to differ, but their row was read after the list: the next list decides.
 
     `before` are rows read before the list was requested, None for an id without a row; they are compared.
     `after` are rows read later: their differences only make them suspects. `only_open`: the list has open
@@ -212,7 +204,7 @@ def compare_listing(
             agreed += theirs is not None
         elif theirs is not None or absences:
             suspects.add(name)
-    return Comparison(agreed, differences, frozenset(suspects | rest))
+    return differences, frozenset(suspects | rest), agreed
 
 
 def _agree(ours: KnownTransaction | None, theirs: Listed | None, only_open: bool) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fenceline.compat import SLOTS
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Transition, TransitionKind
+from fenceline.flow.observations import GroupReads
 
 #: The share of a limit from which it counts as used up.
 NEARLY = 0.8
@@ -77,14 +78,6 @@ class JobSetup(NamedTuple):
     timeout_ms: int | None = None
 
 
-class ReaderSetup(NamedTuple):
-    """A group that reads a topic of transactions."""
-
-    group: str
-    topic: str
-    isolation: Isolation = Isolation.UNKNOWN
-
-
 @dataclass(frozen=True, **SLOTS)
 class ClusterSetup:
     """All settings of one cluster; `unseen` has a sentence for each unreadable part."""
@@ -94,7 +87,8 @@ class ClusterSetup:
     ids: Sequence[IdSetup] = ()
     queries: Sequence[QuerySetup] = ()
     jobs: Sequence[JobSetup] = ()
-    readers: Sequence[ReaderSetup] = ()
+    #: Groups that read topics of transactions.
+    readers: Sequence[GroupReads] = ()
     unseen: Sequence[str] = ()
 
 

@@ -72,20 +72,6 @@ class OpenParts(NamedTuple):
         return (self.points, self.minutes, self.hours)[resolution]
 
 
-class RolledUp(NamedTuple):
-    """The open minutes and hours after points were closed, the peak of each, and all closed chunks.
-
-    `minutes_ms` is the begin of the open minutes.
-    """
-
-    minutes: bytes
-    hours: bytes
-    minutes_ms: int
-    minutes_peak: int | None
-    hours_peak: int | None
-    chunks: Sequence[ClosedChunk]
-
-
 def most_points(key: bytes) -> int:
     """Return the number of points at which a series closes."""
     return FEWEST_POINTS + key[0] % MORE_POINTS
@@ -118,9 +104,11 @@ def add_point(
 
 def roll_up(
     kind: SeriesKind, points: bytes, minutes: bytes, hours: bytes, *, start_ms: int, following: SeriesPoint
-) -> RolledUp:
+) -> tuple[Sequence[ClosedChunk], tuple[bytes, int | None], tuple[bytes, int | None], int]:
     """Close points at the arrival of a new one: store them, and add their minutes to the open ones.
 
+    Return the closed chunks, the open minutes and the open hours, each with its peak, and the begin of the
+    open minutes.
     `start_ms` is the instant of the first point, for damaged points: they leave a hole.
     """
     (later,) = as_buckets([following])
@@ -139,13 +127,11 @@ def roll_up(
             for hour in merge_buckets(kind, closed, _MINUTES_TO_HOURS, following=minute):
                 full = _add(open_hours, hour)
                 chunks += [_chunk(kind, full, Resolution.HOUR, hour.at_ms)] if full else []
-    return RolledUp(
-        packing.pack_buckets(open_minutes, Resolution.MINUTE),
-        packing.pack_buckets(open_hours, Resolution.HOUR),
-        open_minutes[0].at_ms,
-        _highest(kind, open_minutes),
-        _highest(kind, open_hours),
+    return (
         chunks,
+        (packing.pack_buckets(open_minutes, Resolution.MINUTE), _highest(kind, open_minutes)),
+        (packing.pack_buckets(open_hours, Resolution.HOUR), _highest(kind, open_hours)),
+        open_minutes[0].at_ms,
     )
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fenceline.facts import Severity
 from fenceline.formatting import count_noun, list_names
 from fenceline.spark.drivers import Driver
-from fenceline.spark.records import Damage, QueryState
+from fenceline.spark.records import Broken, QueryState
 
 #: A query without any movement for this long is abandoned: its unread records are no loss any more.
 ABANDONED_MS = 7 * 86_400_000
@@ -102,12 +102,6 @@ class SinkBatch(NamedTuple):
         return (*self.aborted, *self.open, *self.unknown)
 
 
-class UnusableFile(NamedTuple):
-    path: str
-    damage: Damage
-    detail: str
-
-
 class Stall(NamedTuple):
     """A watermark that has not moved."""
 
@@ -161,7 +155,7 @@ class QueryStatus:
     error: str = ""
     #: Whether another query was begun in its folder: then it was deleted on purpose.
     replaced: bool = False
-    unusable: tuple[UnusableFile, ...] = ()
+    unusable: tuple[Broken, ...] = ()
     positions: tuple[SourcePosition, ...] = ()
     #: Deleted topics of its exactly-once sink's last batches.
     missing_outputs: tuple[str, ...] = ()

@@ -92,10 +92,10 @@ def connect(url: str, **fields: Any) -> EngineEndpoint:
 def save(lease: Lease, *apis: EngineEndpoint) -> int:
     """Poll these APIs once and save what they report; return how many rows have changed."""
     collector = EnginesCollector(apis)
-    found = collector.poll(NOW_MS, every_s=0)
+    answers, gaps = collector.poll(NOW_MS, every_s=0)
     collector.close()
     groups = {each.url: each.group for each in apis}
-    return store.save_engines(lease, found.answers, groups, gaps=found.gaps, now_ms=NOW_MS)
+    return store.save_engines(lease, answers, groups, gaps=gaps, now_ms=NOW_MS)
 
 
 def reasons() -> dict[str, str]:

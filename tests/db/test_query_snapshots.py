@@ -15,7 +15,7 @@ from fenceline.findings.visibility import Sense
 from fenceline.kafka.offset_histories import LogStarts
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
-from fenceline.spark.queries import QueryStatus, UnusableFile
+from fenceline.spark.queries import Broken, QueryStatus
 from fenceline.spark.records import Damage, DecisionOutcome, QueryState
 from tests.db import factories
 from tests.db.conftest import NOW_MS
@@ -55,7 +55,7 @@ def test_a_query_is_read_from_its_row() -> None:
         "fails: x",
         "restore it",
     )
-    assert found.unusable == (UnusableFile("offsets/3", Damage.TORN, "cut"),)
+    assert found.unusable == (Broken("offsets/3", Damage.TORN, "cut"),)
     assert found.moved_ms == NOW_MS - 500
 
 

@@ -29,9 +29,10 @@ class Kept:
             return False
         if added.closed is not None:
             parts = added.closed, self.minutes, self.hours
-            rolled = roll_up(self.kind, *parts, start_ms=self.open_ms, following=point)
-            self.minutes, self.hours = rolled.minutes, rolled.hours
-            self.chunks += rolled.chunks
+            chunks, (self.minutes, _), (self.hours, _), _ = roll_up(
+                self.kind, *parts, start_ms=self.open_ms, following=point
+            )
+            self.chunks += chunks
         if added.closed is not None or not self.points:
             self.open_ms = point.at_ms
         self.points = added.points

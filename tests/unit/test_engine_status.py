@@ -28,8 +28,6 @@ from fenceline.engines.status import (
 )
 from fenceline.engines.streams import (
     StreamsStore,
-    StreamsTasks,
-    Subtopology,
     described_stores,
     named_stores,
 )
@@ -178,10 +176,10 @@ def test_a_task_is_connects_once_its_leader_is_known(connector: str) -> None:
 
 def test_each_changelog_is_a_store_with_the_tasks_of_its_subtopology() -> None:
     topology = [
-        Subtopology("0", ("orders",), ()),
-        Subtopology("1", ("shop-by-user-repartition",), ("shop-totals-changelog", "shop-counts-changelog")),
+        ("0", ("orders",), ()),
+        ("1", ("shop-by-user-repartition",), ("shop-totals-changelog", "shop-counts-changelog")),
     ]
-    tasks = StreamsTasks({"0": 3, "1": 4}, {"1": 2}, {})
+    tasks = ({"0": 3, "1": 4}, {"1": 2}, {})
     assert described_stores(topology, tasks) == [
         StreamsStore("shop-counts-changelog", ("shop-by-user-repartition",), 4, 2, 0),
         StreamsStore("shop-totals-changelog", ("shop-by-user-repartition",), 4, 2, 0),

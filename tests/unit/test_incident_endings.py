@@ -10,7 +10,6 @@ from fenceline.facts import Confidence, Transition, TransitionKind, TransitionRe
 from fenceline.incidents.markdown import IncidentReport, ReportLine, incident_markdown
 from fenceline.incidents.outcomes import (
     ActionTaken,
-    BatchEnd,
     batch_ending,
     end_of_transaction,
     transaction_ending,
@@ -92,7 +91,8 @@ def test_an_end_is_that_of_the_transaction_that_began_then() -> None:
 def test_a_batch_ends_in_one_sentence(
     outcome: str, lost: int, restarted_ms: int | None, action: ActionTaken | None, words: str
 ) -> None:
-    assert batch_ending(BatchEnd(1_204, outcome, NOW_MS, 322, lost, restarted_ms), action) == words
+    ended = {"done_ms": NOW_MS, "rows": 322, "lost_rows": lost}
+    assert batch_ending(1_204, outcome, action, **ended, restarted_ms=restarted_ms) == words
 
 
 AT_MS = 1_795_481_767_412

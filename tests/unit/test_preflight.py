@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Severity
+from fenceline.flow.observations import GroupReads
 from fenceline.preflight.checks import find_risks
 from fenceline.preflight.setup import (
     BrokerSetup,
@@ -13,7 +14,6 @@ from fenceline.preflight.setup import (
     IdSetup,
     JobSetup,
     QuerySetup,
-    ReaderSetup,
     TopicSetup,
     forgotten_ms,
     id_limits,
@@ -28,7 +28,7 @@ QUERY = QuerySetup(
     timeout_ms=15 * MINUTE, checkpoint="s3://lake/enrich", prefix="enrich-",
 )  # fmt: skip
 JOB = JobSetup("job", ("flink-",), MINUTE, 15 * MINUTE)
-READER = ReaderSetup("billing", "orders", Isolation.READ_COMMITTED)
+READER = GroupReads("billing", "orders", isolation=Isolation.READ_COMMITTED)
 SOUND = ClusterSetup(BROKERS, [TOPIC], [IDS], [QUERY], [JOB], [READER])
 
 

@@ -62,32 +62,34 @@ def test_rows_read_before_the_list_are_compared_and_rows_read_after_are_suspect(
     listed = {"same": ONGOING, "moved": COMMITTED, "late": ONGOING, "later": COMMITTED}
     before = {"same": row(), "moved": row(), "gone": row(), "never": None}
     after = [("same", row()), ("later", row()), ("agreed", row(TransactionState.EMPTY)), ("lost", row())]
-    found = compare_listing(
+    differences, suspects, agreed = compare_listing(
         {**listed, "agreed": Listed(TransactionState.EMPTY, 7)}, before, after, only_open=False, absences=True
     )
-    assert found.agreed == 2
-    assert found.differences == {
+    assert agreed == 2
+    assert differences == {
         "moved": Difference(row(), COMMITTED),
         "gone": Difference(row(), None),
     }
-    assert found.suspects == {"late", "later", "lost"}
+    assert suspects == {"late", "later", "lost"}
 
 
 def test_missing_ids_do_not_count_while_a_broker_is_unavailable() -> None:
     found = compare_listing({}, {"gone": row()}, [("lost", row())], only_open=False, absences=False)
-    assert (found.differences, found.suspects, found.agreed) == ({}, frozenset(), 0)
+    assert found == ({}, frozenset(), 0)
 
 
 def test_a_list_of_open_transactions_is_not_compared_with_closed_rows() -> None:
-    found = compare_listing(
+    differences, *_ = compare_listing(
         {}, {"closed": row(TransactionState.EMPTY), "open": row()}, only_open=True, absences=True
     )
-    assert found.differences == {"open": Difference(row(), None)}
+    assert differences == {"open": Difference(row(), None)}
 
 
 def test_another_producer_id_is_a_difference() -> None:
-    found = compare_listing({"a": ONGOING}, {"a": row(producer_id=8)}, only_open=True, absences=True)
-    assert found.differences == {"a": Difference(row(producer_id=8), ONGOING)}
+    differences, *_ = compare_listing(
+        {"a": ONGOING}, {"a": row(producer_id=8)}, only_open=True, absences=True
+    )
+    assert differences == {"a": Difference(row(producer_id=8), ONGOING)}
 
 
 def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_list() -> None:
@@ -154,10 +156,10 @@ def test_a_tail_that_misses_nothing_is_never_corrected(lags: list[int], steps: l
         # The tail's clock is the number of records here: it has seen everything up to `tail`.
         seen_through_ms = tail
         log += step
-        found = compare_listing({"a": STATES[log % 4]}, {"a": ours}, only_open=False, absences=True)
+        differences, *_ = compare_listing({"a": STATES[log % 4]}, {"a": ours}, only_open=False, absences=True)
         # The list came when `log` records were there; the tail has passed it from `log + 1` on.
         pending, counted = confirm_differences(
-            pending, found.differences, listed_ms=log - 1, seen_through_ms=seen_through_ms
+            pending, differences, listed_ms=log - 1, seen_through_ms=seen_through_ms
         )
         assert counted == {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl import register_sasl_mechanism
@@ -68,14 +68,6 @@ def _msk(properties: Properties) -> dict[str, Any]:
 _CHECK_KERBEROS = what_to_check({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
 
 
-class _Kerberos(NamedTuple):
-    """The principal and the service's name; kafka-python passes it on as the service's name."""
-
-    service: str
-    principal: str
-    keytab: str
-
-
 def _kerberos(properties: Properties) -> dict[str, Any]:
     try:
         import gssapi  # noqa: F401
@@ -86,7 +78,8 @@ def _kerberos(properties: Properties) -> dict[str, Any]:
         ) from None
     service = properties.get("sasl.kerberos.service.name", "kafka")
     principal, keytab = (properties.get(f"sasl.kerberos.{name}", "") for name in ("principal", "keytab"))
-    return {"sasl_kerberos_name": _Kerberos(service, principal, keytab)}
+    # kafka-python passes on whatever is the service's name.
+    return {"sasl_kerberos_name": (service, principal, keytab)}
 
 
 class SaslMechanismKeytab(SaslMechanismGSSAPI):  # type: ignore[misc]
@@ -96,30 +89,30 @@ class SaslMechanismKeytab(SaslMechanismGSSAPI):  # type: ignore[misc]
         import gssapi
         from gssapi.raw.misc import GSSError
 
-        who: _Kerberos = config["sasl_kerberos_name"]
+        service, principal, keytab = config["sasl_kerberos_name"]
         self._is_done = self._is_authenticated = False
-        self.auth_id = f"{who.service}@{config['host']}"
+        self.auth_id = f"{service}@{config['host']}"
         by_host = gssapi.Name(self.auth_id, name_type=gssapi.NameType.hostbased_service)
         try:
             self.gssapi_name = by_host.canonicalize(gssapi.MechType.kerberos)
             self._client_ctx = gssapi.SecurityContext(
-                name=self.gssapi_name, creds=_credentials(who), usage="initiate"
+                name=self.gssapi_name, creds=_credentials(principal, keytab), usage="initiate"
             )
             self._next_token = self._client_ctx.step(None)
         except GSSError as error:
             raise NoToken(f"Kerberos gives no ticket ({error}): {_CHECK_KERBEROS}") from error
 
 
-def _credentials(who: _Kerberos) -> Any:
+def _credentials(principal: str, keytab: str) -> Any:
     """Return the key tab's credentials, in our own cache; without a key tab, the user's ticket cache."""
     import gssapi
 
-    name = gssapi.Name(who.principal, gssapi.NameType.kerberos_principal) if who.principal else None
-    if not who.keytab:
+    name = gssapi.Name(principal, gssapi.NameType.kerberos_principal) if principal else None
+    if not keytab:
         return gssapi.Credentials(name=name, usage="initiate")
     store: Any = {
-        "client_keytab": f"FILE:{who.keytab}",
-        "ccache": f"MEMORY:fenceline-{who.principal}-{who.keytab}",
+        "client_keytab": f"FILE:{keytab}",
+        "ccache": f"MEMORY:fenceline-{principal}-{keytab}",
     }
     return gssapi.Credentials(name=name, usage="initiate", store=store)
 

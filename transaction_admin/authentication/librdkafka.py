@@ -44,7 +44,7 @@ def librdkafka_settings(properties: Properties) -> dict[str, Any]:
 def _stores(properties: Properties) -> dict[str, str]:
     check_store(KEY, properties)
     trusted = read_store(TRUST, properties)
-    return {"ssl.ca.pem": trusted.authorities} if trusted else {}
+    return {"ssl.ca.pem": trusted[1]} if trusted else {}
 
 
 def _callback(properties: Properties) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fenceline.authentication.mechanisms import CannotAuthenticate, Properties
 
@@ -51,16 +51,10 @@ _WITH_KEY = {
 }
 
 
-class Pem(NamedTuple):
-    """A store's contents as text: a certificate with its chain, its key, and the authorities."""
+def read_store(store: str, properties: Properties, passphrase: str = "") -> tuple[str, str] | None:
+    """Return the key store or the trust store in the properties as text, None without one.
 
-    certificates: str
-    key: str
-    authorities: str
-
-
-def read_store(store: str, properties: Properties, passphrase: str = "") -> Pem | None:
-    """Return the contents of the key store or the trust store in the properties, None without one.
+    The first text has a certificate with its chain and its key, the second one the authorities.
 
     The passphrase decrypts the key. Raises `CannotAuthenticate`.
     """
@@ -125,7 +119,7 @@ def _as_pem(store: str, where: str) -> str:
     return f"convert it once, `{command}`, and {_OWN_NAMES[store]}"
 
 
-def _pem(store: Any, passphrase: bytes) -> Pem:
+def _pem(store: Any, passphrase: bytes) -> tuple[str, str]:
     from cryptography.hazmat.primitives import serialization as form
 
     def text(*certificates: Any) -> str:
@@ -137,7 +131,7 @@ def _pem(store: Any, passphrase: bytes) -> Pem:
     if store.key is not None and passphrase:
         locked = form.BestAvailableEncryption(passphrase)
         key = store.key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked).decode()
-    return Pem(text(*own, *others), key, text(*others))
+    return text(*own, *others) + key, text(*others)
 
 
 def tls_context(properties: Properties) -> ssl.SSLContext:
@@ -196,14 +190,14 @@ def _certificate_as_text(context: ssl.SSLContext, pem: str, properties: Properti
 
 def _trust_store(context: ssl.SSLContext, _: str, properties: Properties) -> None:
     if trusted := read_store(TRUST, properties):
-        context.load_verify_locations(cadata=trusted.authorities)
+        context.load_verify_locations(cadata=trusted[1])
 
 
 def _key_store(context: ssl.SSLContext, _: str, properties: Properties) -> None:
     check_store(KEY, properties)
     passphrase = secrets.token_hex(16)
     if own := read_store(KEY, properties, passphrase):
-        with _file(own.certificates + own.key) as both:
+        with _file(own[0]) as both:
             context.load_cert_chain(both, password=passphrase)
 
 

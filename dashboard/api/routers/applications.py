@@ -14,6 +14,7 @@ from dashboard.history import queries as history_queries
 from dashboard.runtime import visibility
 from dashboard.transactions import queries as ids
 from dashboard.transactions import queries as transaction_queries
+from fenceline.history.reports import ReportFigures
 
 router = Router(tags=["applications"])
 
@@ -86,14 +87,14 @@ def _with_figures(page: Sequence[tuple[str, str]], window_s: int) -> Iterator[di
         )
         known, opened = ids.application_sizes(cluster, names)
         for name in names:
-            figure = figures.get(name, history_queries.ApplicationHistory())
+            figure = figures.get(name, ReportFigures())
             yield {
                 "cluster": cluster,
                 "application": name,
                 "ids": known.get(name, 0),
                 "open": opened.get(name, 0),
                 "window_s": window_s,
-                "counts": {kind.value: n for kind, n in sorted(figure.counts.items()) if n},
+                "counts": {kind.value: n for kind, n in sorted(figure.counts.items())},
                 "open_times": figure.open_times,
                 "marker_times": figure.marker_times,
             }

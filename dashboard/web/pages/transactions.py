@@ -45,6 +45,7 @@ from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.decode import text
 from fenceline.engines.status import topics_of_heartbeat
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
+from fenceline.history.reports import ReportFigures
 from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.plans.plan import Act
 from fenceline.text.explanations import explain_transition
@@ -218,7 +219,7 @@ def _lived(
     figures = history_queries.application_figures(
         cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names
     )
-    mine = figures.get(kept.application, history_queries.ApplicationHistory())
+    mine = figures.get(kept.application, ReportFigures())
     usual = transaction_timeline.usual_durations(recent, kept.application, mine.open_times, mine.marker_times)
     bars, marks = (
         transaction_timeline.timeline_bars(recent, row, now),

@@ -9,7 +9,7 @@ import pytest
 from fenceline.facts import Severity
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
-from fenceline.spark.queries import Absence, QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
+from fenceline.spark.queries import Absence, Broken, QueryStatus, SinkBatch, SourcePosition, Stall
 from fenceline.spark.records import Damage, QueryState
 from tests.unit.rules.factories import (
     NOW_MS,
@@ -53,7 +53,7 @@ GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
             7,
             {
                 "restart_severity": Severity.WARNING,
-                "unusable": (UnusableFile("offsets/3", Damage.DENIED, "no permission"),),
+                "unusable": (Broken("offsets/3", Damage.DENIED, "no permission"),),
             },
             [],
             "what decides may not be read",
@@ -295,8 +295,8 @@ def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str)
         (6, "query_failed", {"state": QueryState.STOPPED, "alive": False}, []),
         (7, "checkpoint_unreadable", {"error": "permission denied"}, ["warning"]),
         (8, "checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
-        (9, "checkpoint_unreadable", {"unusable": (UnusableFile("a", Damage.NEWER, "v9"),)}, ["warning"]),
-        (10, "checkpoint_unreadable", {"unusable": (UnusableFile("a", Damage.TORN, "cut"),)}, []),
+        (9, "checkpoint_unreadable", {"unusable": (Broken("a", Damage.NEWER, "v9"),)}, ["warning"]),
+        (10, "checkpoint_unreadable", {"unusable": (Broken("a", Damage.TORN, "cut"),)}, []),
     ],
 )
 def test_others(number: int, rule: str, facts: dict[str, Any], severity: list[str]) -> None:
