@@ -17,7 +17,6 @@ from fenceline.kafka.coordinator import (
     MAX_TIMEOUT,
     CoordinatorMove,
     ObservedCoordinators,
-    SampleId,
     find_moves,
 )
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
@@ -40,8 +39,8 @@ class KnownCoordinators(Protocol):
     def unanswered(self) -> Collection[CoordinatorMove]:
         """Return the moves whose new coordinator has not answered."""
 
-    def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
-        """Return one id of each partition that has ids."""
+    def samples(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
+        """Return the number of ids in each partition that has any, and one of them."""
 
 
 class CoordinatorCollector(PollTimer):
@@ -108,7 +107,7 @@ class CoordinatorCollector(PollTimer):
             before_ms = min(self._led[partition][1] for partition in samples)
             known = [self._sizes.get(partition) for partition in samples]
             size = sum(known_size or 0 for known_size in known) if None not in known else None
-            ids = sum(sample.ids for sample in samples.values())
+            ids = sum(number for number, _ in samples.values())
             move = CoordinatorMove(before_ms, now_ms, old, new, tuple(sorted(samples)), ids, size)
             self._loading[move] = _names(samples)
             begun.append(move)
@@ -145,5 +144,5 @@ class CoordinatorCollector(PollTimer):
         return ours.requests + theirs.requests, ours.broker_ms + theirs.broker_ms
 
 
-def _names(samples: Mapping[int, SampleId]) -> list[str]:
-    return [sample.transactional_id for sample in samples.values()]
+def _names(samples: Mapping[int, tuple[int, str]]) -> list[str]:
+    return [name for _, name in samples.values()]

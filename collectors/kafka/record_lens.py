@@ -30,16 +30,6 @@ class SeenRecord:
     value: bytes | None
 
 
-@dataclass(frozen=True, **SLOTS)
-class RecordLook:
-    """The content at an offset; `record` is None if there is none, or it cannot be read."""
-
-    look: OffsetLook
-    record: SeenRecord | None
-    #: Why the records of the batch cannot be read; "" if they can.
-    unreadable: str = ""
-
-
 class KeySearch(NamedTuple):
     """The newest record with a key, None without one, and the searched offsets, the end excluded."""
 
@@ -50,8 +40,13 @@ class KeySearch(NamedTuple):
     unreadable: int
 
 
-def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> RecordLook | Unseen:
+def look_at_offset(
+    reads: ClusterReads, where: TopicPartition, offset: int
+) -> tuple[OffsetLook, SeenRecord | None, str] | Unseen:
     """Ask the leader about one offset, in a few requests. Raises `AdminUnavailable`.
+
+    The record is None if there is none, or it cannot be read. The last part tells why the records of the
+    batch cannot be read, "" if they can.
 
     The log grows meanwhile: each answer is at least as new as the one before, so a record has every outcome
     that a later answer reports.
@@ -61,7 +56,7 @@ def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> R
         return ends
     look = OffsetLook(offset, ends.log_start, ends.lso, ends.high_watermark)
     if fate_of(look) in (RecordFate.DELETED, RecordFate.NOT_WRITTEN):
-        return RecordLook(look, None)
+        return look, None, ""
     first = reads.batch_headers(where, offset, most_bytes=_FIRST_BYTES)
     if isinstance(first, Unseen):
         return first
@@ -71,9 +66,7 @@ def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> R
     if look.batch is not None and not look.batch.marker and columns is not None:
         look = replace(look, held=frozenset(columns.offset.tolist()))
         record = _record(columns, offset)
-    return RecordLook(
-        _with_transaction(reads, where, _with_neighbours(reads, where, look)), record, unreadable
-    )
+    return _with_transaction(reads, where, _with_neighbours(reads, where, look)), record, unreadable
 
 
 def find_key(reads: ClusterReads, where: TopicPartition, key: bytes) -> KeySearch | Unseen:

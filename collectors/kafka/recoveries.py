@@ -109,40 +109,42 @@ class Topics:
         return topics
 
 
-class CommitSearch(NamedTuple):
-    """A place to search: the log of one partition for a committed transaction's records."""
-
-    where: TopicPartition
-    transaction: CommittedTransaction
-    #: No record of the transaction is before this offset.
-    floor: int
-    #: The offset of a record of the open transaction, if one was seen.
-    first_offset: int | None = None
-
-
 def find_lost_before_commit(
-    reads: ClusterReads, search: CommitSearch, *, requests: int = MOST_REQUESTS
+    reads: ClusterReads,
+    where: TopicPartition,
+    transaction: CommittedTransaction,
+    *,
+    floor: int,
+    first_offset: int | None,
+    requests: int,
 ) -> LostRecords | None:
     """Return the lost records of a partition; None if the log does not show the commit marker within bounds.
 
-    If the log after the floor is too long, the search starts at the record that was seen open. Raises
-    `AdminUnavailable`.
+    No record of the transaction is before `floor`; `first_offset` is that of a record that was seen open. If
+    the log after the floor is too long, the search starts there. Raises `AdminUnavailable`.
     """
-    lost = _search(reads, search, search.floor, requests)
-    if lost is None and search.first_offset is not None and search.first_offset > search.floor:
-        lost = _search(reads, search, search.first_offset, requests)
+    lost = _search(reads, where, transaction, first_offset, floor, requests)
+    if lost is None and first_offset is not None and first_offset > floor:
+        lost = _search(reads, where, transaction, first_offset, first_offset, requests)
     return lost
 
 
-def _search(reads: ClusterReads, search: CommitSearch, start: int, requests: int) -> LostRecords | None:
+def _search(
+    reads: ClusterReads,
+    where: TopicPartition,
+    transaction: CommittedTransaction,
+    first_offset: int | None,
+    start: int,
+    requests: int,
+) -> LostRecords | None:
     batches: list[RecordBatch] = []
     at = start
     for _ in range(requests):
-        answer = reads.batch_headers(search.where, at, most_bytes=_SUSPECTED_BYTES)
+        answer = reads.batch_headers(where, at, most_bytes=_SUSPECTED_BYTES)
         if isinstance(answer, Unseen):
             return None
-        batches += (batch for batch in answer.batches if batch.producer_id == search.transaction.producer_id)
-        lost = lost_before_commit(search.where, batches, search.transaction, search.first_offset)
+        batches += (batch for batch in answer.batches if batch.producer_id == transaction.producer_id)
+        lost = lost_before_commit(where, batches, transaction, first_offset)
         if lost is not None or answer.next <= at:
             return lost
         at = answer.next

@@ -177,16 +177,7 @@ def _fields(
 
 
 def _gaps(cluster: Cluster, subject: SubjectReading) -> Sequence[GapRecord]:
-    """Return the holes of a subject's series as unsaved gap records."""
-    return [
-        GapRecord(
-            cluster=cluster,
-            source=hole.source,
-            scope=hole.scope,
-            since_ms=hole.from_ms,
-            until_ms=hole.to_ms,
-            reason=hole.reason,
-            count=1,
-        )
-        for hole in explained_holes(cluster.pk, subject)
-    ]
+    gaps = explained_holes(cluster.pk, subject)
+    for gap in gaps:
+        gap.cluster = cluster
+    return gaps

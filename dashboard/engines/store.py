@@ -7,7 +7,7 @@ stays, with its time, while an API does not answer; rows that it no longer repor
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import Model, Q
 
@@ -23,13 +23,8 @@ NAME = ENGINES
 _LONGEST_NAME, _LONGEST_WORD = 255, 20
 
 
-class _Table(NamedTuple):
-    """Rows of one API in one table: their model, key and columns."""
-
-    model: type[Model]
-    key: str
-    #: The columns that may change, by key.
-    rows: Mapping[str, Mapping[str, Any]]
+#: The columns that may change, by key.
+_Rows = Mapping[str, Mapping[str, Any]]
 
 
 @retry_write
@@ -48,8 +43,8 @@ def save_engines(
     with write_transaction(lease, {"seen_through_ms": now_ms}) as write:
         changed = 0
         for answer in sorted(answers):
-            for table in _tables(answer, groups.get(answer.url, "")):
-                changed += _save(lease.cluster_id, answer.url, table, now_ms)
+            for model, key, rows in _tables(answer, groups.get(answer.url, "")):
+                changed += _save(lease.cluster_id, answer.url, model, key, rows, now_ms)
         collector_store.save_gaps(lease, gaps, now_ms)
         collector_store.clear_error(write.collector, now_ms)
         if changed:
@@ -67,22 +62,23 @@ def remove_unnamed_apis(urls: Mapping[str, Collection[str]]) -> None:
                 row.delete()
 
 
-def _tables(answer: EngineAnswer, group: str) -> Sequence[_Table]:
+def _tables(answer: EngineAnswer, group: str) -> Sequence[tuple[type[Model], str, _Rows]]:
+    """Return the rows of an API with their models, and their keys' columns."""
     runs = {run.job_id: _run(run, answer.version) for run in answer.runs}
     connectors = {
         status.name[:_LONGEST_NAME]: _connector(status, answer.version, group) for status in answer.connectors
     }
-    return _Table(FlinkRunRecord, "job_id", runs), _Table(ConnectorRecord, "name", connectors)
+    return (FlinkRunRecord, "job_id", runs), (ConnectorRecord, "name", connectors)
 
 
-def _save(cluster_id: int, url: str, table: _Table, now_ms: int) -> int:
-    mine = table.model._default_manager.filter(cluster_id=cluster_id, url=url)
-    known = {getattr(row, table.key): row for row in mine}
-    gone = [row.pk for key, row in known.items() if key not in table.rows]
+def _save(cluster_id: int, url: str, model: type[Model], key_column: str, rows: _Rows, now_ms: int) -> int:
+    mine = model._default_manager.filter(cluster_id=cluster_id, url=url)
+    known = {getattr(row, key_column): row for row in mine}
+    gone = [row.pk for key, row in known.items() if key not in rows]
     mine.filter(pk__in=gone).delete()
     changed = len(gone)
-    for key, columns in sorted(table.rows.items()):
-        row = known.get(key) or table.model(cluster_id=cluster_id, url=url, **{table.key: key})
+    for key, columns in sorted(rows.items()):
+        row = known.get(key) or model(cluster_id=cluster_id, url=url, **{key_column: key})
         if row.pk is not None and all(getattr(row, name) == value for name, value in columns.items()):
             continue
         for name, value in {**columns, "seen_ms": now_ms}.items():

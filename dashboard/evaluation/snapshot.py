@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import BooleanField, F, Func, Q, QuerySet
 
@@ -95,11 +95,8 @@ _OFFSET = (
 )  # fmt: skip
 
 
-class _Clock(NamedTuple):
-    """A partition of `__transaction_state`: our clock's lead over its coordinator's, and its first read."""
-
-    ahead_ms: int | None
-    since_ms: int | None
+#: By partition of `__transaction_state`: our clock's lead over its coordinator's, and its first read.
+_PartitionClocks = Mapping[int, tuple[int | None, int | None]]
 
 
 class SnapshotReader:
@@ -120,7 +117,7 @@ class SnapshotReader:
         rows = _lookers(self._cluster.pk)
         gaps = tuple(self._gaps())
         clocks = self._clocks()
-        ahead: Clocks = {number: clock.ahead_ms for number, clock in clocks.items()}
+        ahead: Clocks = {number: ahead_ms for number, (ahead_ms, _) in clocks.items()}
         partitions = tuple(self._partitions())
         groups = tuple(self._groups())
         queries = self._queries.read_statuses(now_ms=now_ms)
@@ -155,28 +152,28 @@ class SnapshotReader:
         for row in _open_gaps(self._cluster.pk):
             yield record_of(VisibilityGap, row, cluster=self._cluster.name)
 
-    def _clocks(self) -> Mapping[int, _Clock]:
+    def _clocks(self) -> _PartitionClocks:
         columns = ("partition", "clock_ms", "since_ms")
         rows = read_rows(Position, columns, cluster_id=self._cluster.pk, topic=TRANSACTION_STATE)
-        return {number: _Clock(ahead_ms, since_ms or None) for number, ahead_ms, since_ms in rows}
+        return {number: (ahead_ms, since_ms or None) for number, ahead_ms, since_ms in rows}
 
     def _transactions(
         self,
         now_ms: int,
         limits: Limits,
-        clocks: Mapping[int, _Clock],
+        clocks: _PartitionClocks,
         partitions: Sequence[PinnedPartition],
         waiting: Mapping[str, tuple[str, ...]],
         standing: Mapping[str, tuple[BlockedQueryFacts, ...]],
     ) -> Iterator[OpenTransactionFacts]:
-        behind = min((clock.ahead_ms or 0 for clock in clocks.values()), default=0)
+        behind = min((ahead_ms or 0 for ahead_ms, _ in clocks.values()), default=0)
         newest_ms = now_ms - _youngest_ms(limits) - min(0, behind)
         old = Q(started_ms__lte=newest_ms) | Q(started_ms__gt=now_ms) | Q(started_ms=None)
         rows = Transaction.objects.filter(IS_OPEN, old, cluster=self._cluster)
         first_seen = _first_seen(partitions)
         for row in rows.values_list(*_TRANSACTION, named=True).iterator():
-            clock = clocks.get(row.log_partition) or _Clock(None, None)
-            by_ours = partial(start_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
+            ahead_ms, since_ms = clocks.get(row.log_partition, (None, None))
+            by_ours = partial(start_ms, now_ms=now_ms, ahead_ms=ahead_ms, since_ms=since_ms)
             began_ms, decided_ms = by_ours(row.started_ms), by_ours(row.updated_ms)
             if began_ms is None:
                 # A list has no start: the transaction is open at least since its first listing.

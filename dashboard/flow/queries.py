@@ -76,23 +76,22 @@ def read_flow(row: Cluster, shown: TimeRange, *, now_ms: int) -> ClusterFlow:
 @lru_cache(maxsize=8)
 def flow_of_revision(row: Cluster, _revision: int, shown: TimeRange, now_ms: int) -> ClusterFlow:
     """Return the flow of a cluster in a range, once for each of its revisions."""
-    written = readers.topic_writes(row.pk, shown, now_ms=now_ms)
+    writes, offset_writes, gaps, minutes, kept_ms = readers.topic_writes(row.pk, shown, now_ms=now_ms)
     queries = readers.query_links(row.name, now_ms=now_ms if shown.live else None)
     observed = FlowObservations(
-        minutes=written.minutes,
-        writes=merge_writes(written.writes),
-        offset_writes=written.offset_writes,
-        groups=readers.group_reads(row.pk, written.offset_writes, now=shown.live),
+        minutes=minutes,
+        writes=merge_writes(writes),
+        offset_writes=offset_writes,
+        groups=readers.group_reads(row.pk, offset_writes, now=shown.live),
         queries=queries,
         topics=readers.partition_counts(row.pk) if shown.live else {},
         blocking=readers.blocking_applications(row.pk) if shown.live else frozenset(),
         findings=list(_findings(row, shown, queries)),
-        gaps=[*written.gaps, *_gaps(row, shown)],
+        gaps=[*gaps, *_gaps(row, shown)],
         outside=readers.outside_transactions(row.pk),
         at_ms=shown.to_ms,
     )
-    kept = written.kept_since_ms
-    cut = now_ms if kept is None else kept
+    cut = now_ms if kept_ms is None else kept_ms
     since_ms = cut if shown.from_ms < cut else None
     return ClusterFlow(row.name, derive_flow(observed), since_ms, observed)
 

@@ -53,18 +53,14 @@ _MOST_QUERIES, _BATCHES = 500, 20
 _STUCK = (PartitionVerdict.LATE.value, PartitionVerdict.HANGING.value)
 
 
-class TopicWritesRead(NamedTuple):
-    writes: Sequence[TopicWrites]
-    offset_writes: Sequence[OffsetWrites]
-    #: The time in which transactions were counted.
-    minutes: float
-    #: The start of the stored rows; None without any.
-    kept_since_ms: int | None
-    gaps: Sequence[FlowGap]
+def topic_writes(
+    cluster_id: int, shown: TimeRange, *, now_ms: int
+) -> tuple[Sequence[TopicWrites], Sequence[OffsetWrites], Sequence[FlowGap], float, int | None]:
+    """Return applications' writes in a range of whole spans, with transactions that began before it.
 
-
-def topic_writes(cluster_id: int, shown: TimeRange, *, now_ms: int) -> TopicWritesRead:
-    """Return applications' writes in a range of whole spans, with transactions that began before it."""
+    Topics, offsets, gaps, the minutes in which transactions were counted, and the start of the stored rows,
+    None without any.
+    """
     span_s = SHORT_S if shown.length_ms <= _LONGEST_SHORT_MS else LONG_S
     start_ms = shown.from_ms - shown.from_ms % (span_s * 1_000)
     of_span = TopicTally.objects.filter(cluster=cluster_id, span_s=span_s)
@@ -89,7 +85,7 @@ def topic_writes(cluster_id: int, shown: TimeRange, *, now_ms: int) -> TopicWrit
     first_ms = max(start_ms, kept_since_ms or start_ms)
     minutes = max(0.0, (min(shown.to_ms, now_ms) - first_ms) / 60_000)
     offset_writes = [OffsetWrites(*key, commits) for key, commits in sorted(offsets.items())]
-    return TopicWritesRead(writes, offset_writes, minutes, kept_since_ms, sorted(gaps))
+    return writes, offset_writes, sorted(gaps), minutes, kept_since_ms
 
 
 def _open_before(cluster_id: int, shown: TimeRange) -> Iterator[TopicWrites]:

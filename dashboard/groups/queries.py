@@ -176,9 +176,10 @@ def distinct_blockers(blockers: Iterable[GroupBlocker]) -> Sequence[GroupBlocker
     return list({blocker.transactional_id or blocker.producer_id: blocker for blocker in blockers}.values())
 
 
-def lag_trend(row: Group) -> Sequence[tuple[int, int | None, int | None]]:
-    """Return a group's lag over its last polls: instant, lag to LSO and to the end, oldest first."""
-    return json.loads(row.trend or "[]")  # type: ignore[no-any-return]
+def lag_trend(row: Group) -> Sequence[Mapping[str, int | None]]:
+    """Return a group's lag over its last polls, oldest first, None if unknown."""
+    columns = ("at_ms", "lag_lso", "lag_hw")
+    return [dict(zip(columns, point, strict=True)) for point in json.loads(row.trend or "[]")]
 
 
 def history_points(text: str, which: int) -> Sequence[tuple[int, int]]:

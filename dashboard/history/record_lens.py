@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from collectors.kafka.record_lens import RecordLook, SeenRecord, find_key, look_at_offset
+from collectors.kafka.record_lens import SeenRecord, find_key, look_at_offset
 from dashboard.groups import queries as group_queries
 from dashboard.models import Batch, GroupOffset, Query, SinkDecision, Transaction
 from dashboard.partitions import queries as partition_queries
@@ -96,7 +96,8 @@ def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLe
         seen = look_at_offset(reads, where, offset)
         if isinstance(seen, Unseen):
             raise CannotLook(f"{where.topic}-{where.partition} cannot be read: {seen.reason}.")
-        return _lens(cluster, where, seen, _id_of(reads, seen.look.batch))
+        look, record, unreadable = seen
+        return _lens(cluster, where, look, record, unreadable, _id_of(reads, look.batch))
 
 
 def find_record(cluster: str, where: TopicPartition, key: str) -> int:
@@ -147,8 +148,14 @@ def _id_of(reads: ClusterReads, batch: RecordBatch | None) -> str:
         return ""
 
 
-def _lens(cluster: str, where: TopicPartition, seen: RecordLook, name: str) -> RecordLens:
-    look = seen.look
+def _lens(
+    cluster: str,
+    where: TopicPartition,
+    look: OffsetLook,
+    record: SeenRecord | None,
+    unreadable: str,
+    name: str,
+) -> RecordLens:
     row = find_transaction(cluster, name) if name else None
     ring = _ring(row)
     ending = _ending(ring, look)
@@ -160,8 +167,8 @@ def _lens(cluster: str, where: TopicPartition, seen: RecordLook, name: str) -> R
         where,
         look,
         fate_of(look),
-        seen.record,
-        seen.unreadable,
+        record,
+        unreadable,
         name,
         ending,
         _moved_offsets(row, look, ring, ending),

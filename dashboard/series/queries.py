@@ -1,9 +1,8 @@
 """Figures over time for pages and API: one subject, the worst subjects, and the reasons for holes."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import Max, Q
@@ -214,24 +213,25 @@ _WORDS: Mapping[HoleReason, str] = {
 }
 
 
-class ExplainedHole(NamedTuple):
-    """A period without figures, its collector, and the reason."""
-
-    from_ms: int
-    to_ms: int
-    why: HoleReason
-    source: str
-    scope: str
-    reason: str
-
-
-def explained_holes(cluster_id: int, subject: SubjectReading) -> Sequence[ExplainedHole]:
-    """Return the newest holes of a range, up to the maximum, with their reasons, oldest first."""
-    holes = subject.reading.holes[-MOST_HOLES:]
+def explained_holes(
+    cluster_id: int, subject: SubjectReading, *, without: Collection[HoleReason] = ()
+) -> Sequence[GapRecord]:
+    """Return the newest holes of a range, up to the maximum, as unsaved gaps with reasons, oldest first."""
+    holes = [hole for hole in subject.reading.holes[-MOST_HOLES:] if hole.reason not in without]
     gaps = _gaps(cluster_id, subject, holes)
     source = SOURCES[subject.kind]
     scope = f"{subject.kind.name}:{subject.name}" if subject.name else EVERYWHERE
-    return [ExplainedHole(*hole, source, scope, _reason(hole, scope, gaps)) for hole in holes]
+    return [
+        GapRecord(
+            cluster_id=cluster_id,
+            source=source,
+            scope=scope,
+            since_ms=hole.from_ms,
+            until_ms=hole.to_ms,
+            reason=_reason(hole, scope, gaps),
+        )
+        for hole in holes
+    ]
 
 
 def _gaps(

@@ -86,10 +86,12 @@ def save_samples(cluster_id: int, kind: SeriesKind, samples: Iterable[SeriesSamp
             news += [_new(cluster_id, kind, key, sample, point)] if known_values(point.values) else []
             continue
         more = add_point(kind, row.points, point, most=most_points(key), polled_ms=polled_ms)
-        if more is not None and more.closed is not None:
-            closing.append((row, more.closed, more.points, point, ended_ms))
-        elif more is not None:
-            added.append((more.points, greater_known(row.peak, point.values[kind.lead]), ended_ms, row.pk))
+        if more is not None:
+            points, closed = more
+            if closed is not None:
+                closing.append((row, closed, points, point, ended_ms))
+            else:
+                added.append((points, greater_known(row.peak, point.values[kind.lead]), ended_ms, row.pk))
         elif (ended_ms is None) != (row.ended_ms is None):
             added.append((row.points, row.peak, ended_ms, row.pk))
     Series.objects.bulk_create(news)

@@ -25,7 +25,7 @@ from dashboard.models import (
 from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.loop import now_ms as clock_ms
 from dashboard.runtime.sql import in_portions
-from dashboard.streaming.positions import MissingPlaces, batches_by_number, missing_by_query
+from dashboard.streaming.positions import batches_by_number, missing_by_query
 from dashboard.streaming.queries import newest_batches
 from dashboard.streaming.registry import driver_of
 from dashboard.transactions.sql import recent_rings
@@ -37,7 +37,7 @@ from fenceline.kafka.applications import Shape, application_of, sink_id_stem
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain_links, no_chain
-from fenceline.spark.queries import missing_topics
+from fenceline.spark.queries import SourcePosition, missing_topics
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, SinkTransaction
 from fenceline.spark.safe_to_restart import (
     PreparedBatches,
@@ -103,7 +103,7 @@ def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[in
     missing = missing_by_query(queries)
     return {
         row.pk: restart_safety(
-            _restart_facts(row, observed[row.cluster_id], decided[row.pk], missing[row.pk], now_ms),
+            _restart_facts(row, observed[row.cluster_id], decided[row.pk], *missing[row.pk], now_ms),
             now_ms=now_ms,
         )
         for row in queries
@@ -290,7 +290,8 @@ def _restart_facts(
     query: Query,
     observed: _ClusterObservation,
     decisions: Sequence[SinkDecision],
-    missing: MissingPlaces,
+    missing_sources: Sequence[SourcePosition],
+    missing_outputs: Sequence[str],
     now_ms: int,
 ) -> RestartFacts:
     restart = query.detail.get("restart", {})
@@ -306,8 +307,8 @@ def _restart_facts(
         open_ids=observed.open_ids.get(_stem(query), ()),
         restart=query.restart_words,
         severity=Severity(severity) if severity else None,
-        missing=missing_topics(missing.sources),
-        missing_outputs=missing.outputs,
+        missing=missing_topics(missing_sources),
+        missing_outputs=missing_outputs,
     )
 
 

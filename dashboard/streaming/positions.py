@@ -30,13 +30,6 @@ class ReadUpTo(NamedTuple):
     since_ms: int | None
 
 
-class MissingPlaces(NamedTuple):
-    """Sources and outputs of a query that no longer exist."""
-
-    sources: Sequence[SourcePosition]
-    outputs: Sequence[str]
-
-
 def finished_batches(rows: Sequence[Query]) -> Mapping[int, Batch]:
     """Return each query's newest finished batch: from its checkpoint, else from its listener."""
     unlogged = [row for row in rows if row.finished is None and row.planned is None]
@@ -96,15 +89,13 @@ def absent_partitions(
     }
 
 
-def missing_by_query(rows: Sequence[Query]) -> Mapping[int, MissingPlaces]:
+def missing_by_query(rows: Sequence[Query]) -> Mapping[int, tuple[Sequence[SourcePosition], Sequence[str]]]:
     """Return the missing sources and outputs of each query, by the query's key."""
     clusters = grouped((row.cluster_id, row) for row in rows)
-    missing: dict[int, MissingPlaces] = {}
+    missing: dict[int, tuple[Sequence[SourcePosition], Sequence[str]]] = {}
     for cluster_id, queries in clusters.items():
         sources, outputs = _missing_sources(cluster_id, queries), missing_outputs(cluster_id, queries)
-        missing |= {
-            row.pk: MissingPlaces(sources.get(row.pk, ()), outputs.get(row.pk, ())) for row in queries
-        }
+        missing |= {row.pk: (sources.get(row.pk, ()), outputs.get(row.pk, ())) for row in queries}
     return missing
 
 

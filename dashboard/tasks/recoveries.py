@@ -12,7 +12,6 @@ from django.conf import settings
 
 from collectors.kafka.recoveries import (
     MOST_REQUESTS,
-    CommitSearch,
     Search,
     Topics,
     find_lost,
@@ -78,8 +77,10 @@ def _check_commit(lease: Lease, reads: ClusterReads, ended: EndedCommit) -> None
 def _lost_before_commit(reads: ClusterReads, ended: EndedCommit) -> Iterator[LostRecords]:
     deep = set(sorted(ended.watched.suspected)[:_MOST_DEEP])
     for where, floor, first in searches(ended):
-        search = CommitSearch(where, ended.transaction, floor, first)
-        lost = find_lost_before_commit(reads, search, requests=MOST_REQUESTS if where in deep else 1)
+        requests = MOST_REQUESTS if where in deep else 1
+        lost = find_lost_before_commit(
+            reads, where, ended.transaction, floor=floor, first_offset=first, requests=requests
+        )
         if lost is not None and lost.records:
             yield lost
 

@@ -33,7 +33,6 @@ from fenceline.kafka.coordinator import (
     Failover,
     LedPartition,
     ObservedCoordinators,
-    SampleId,
     failovers,
     load_rate,
 )
@@ -62,10 +61,10 @@ class CoordinatorRows:
         rows = CoordinatorMoveRecord.objects.filter(cluster__name=self._cluster, answered_ms=None)
         return [record_of(CoordinatorMove, row) for row in rows.order_by("-seen_ms", "pk")[:_MOST_UNANSWERED]]
 
-    def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
+    def samples(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         rows = Transaction.objects.filter(cluster__name=self._cluster, log_partition__in=partitions)
         counted = rows.values_list("log_partition").annotate(n=Count("pk"), name=Min("transactional_id"))
-        return {number: SampleId(ids, name) for number, ids, name in counted.order_by("log_partition")}
+        return {number: (ids, name) for number, ids, name in counted.order_by("log_partition")}
 
 
 def read_detail(collectors: QuerySet[Collector]) -> Mapping[str, Any]:

@@ -1,7 +1,6 @@
 """The lanes of a range of time: events, durations, and figures below, with a table of the figures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dashboard.history import event_lanes
@@ -37,13 +36,8 @@ _MARKS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FigureColumn:
-    """A column of the table: its heading, its page, and a figure for each row."""
-
-    heading: str
-    url: str
-    cells: Sequence[str]
+#: A column of the table: its heading, its page, and a figure for each row.
+_Column = tuple[str, str, Sequence[str]]
 
 
 def timeline_context(
@@ -197,16 +191,16 @@ def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) ->
             )
             for line in lanes.lag
         ),
-        FigureColumn("Slowest batch", "", _slowest(lanes.batches.batches, starts)),
-        FigureColumn("Commits", "", _commit_counts(commits, starts)),
+        ("Slowest batch", "", _slowest(lanes.batches.batches, starts)),
+        ("Commits", "", _commit_counts(commits, starts)),
     ]
-    rows = [(at_ms, [column.cells[n] for column in columns]) for n, at_ms in enumerate(starts)]
+    rows = [(at_ms, [cells[n] for *_, cells in columns]) for n, at_ms in enumerate(starts)]
     return {"columns": columns, "rows": rows}
 
 
-def _series_column(heading: str, url: str, line: ClusterReading, column: int, starts: range) -> FigureColumn:
+def _series_column(heading: str, url: str, line: ClusterReading, column: int, starts: range) -> _Column:
     highs = line.subject.reading.highs(column, starts)
-    return FigureColumn(heading, url, ["—" if high is None else f"{high:,}" for high in highs])
+    return heading, url, ["—" if high is None else f"{high:,}" for high in highs]
 
 
 def _slowest(batches: Sequence[Batch], starts: range) -> Sequence[str]:

@@ -99,13 +99,6 @@ class CoordinatorMove(NamedTuple):
         return f"{moved}{self.to_broker}, which answered within {self.took_ms / 1_000:.1f} s"
 
 
-class SampleId(NamedTuple):
-    """The number of ids in a partition of the log, and an example."""
-
-    ids: int
-    transactional_id: str
-
-
 @dataclass(frozen=True, **SLOTS)
 class ObservedCoordinators:
     """The results of one poll of the coordinators."""

@@ -45,13 +45,6 @@ class ClosedChunk(NamedTuple):
     packed: bytes
 
 
-class AddedPoint(NamedTuple):
-    """The open points with a new one, and the points that were closed for it, None without any."""
-
-    points: bytes
-    closed: bytes | None = None
-
-
 class SeriesTile(NamedTuple):
     """A part of a series, valid from `start_ms` until `until_ms`; `buckets` are None if damaged."""
 
@@ -79,9 +72,10 @@ def most_points(key: bytes) -> int:
 
 def add_point(
     kind: SeriesKind, points: bytes, point: SeriesPoint, *, most: int, polled_ms: int = 0
-) -> AddedPoint | None:
-    """Return open points with a new one; None if it is no news, or not newer than the last.
+) -> tuple[bytes, bytes | None] | None:
+    """Return open points with a new one, and the points that were closed for it, None without any.
 
+    None if it is no news, or not newer than the last.
     `polled_ms` is the subject's previous poll. Damaged points are closed, because they cannot be read any
     more.
     """
@@ -89,17 +83,17 @@ def add_point(
         row = packing.newest_row(points, len(kind.columns))
         full = packing.count_rows(points) >= most
     except DamagedSeries:
-        return AddedPoint(packing.pack_points([point]), points)
+        return packing.pack_points([point]), points
     if row is None:
-        return AddedPoint(packing.pack_points([point]))
+        return packing.pack_points([point]), None
     newest = SeriesPoint(*row)
     if point.at_ms <= newest.at_ms or not is_news(kind, newest, point):
         return None
     last = end_of_growth(kind, newest, point, polled_ms)
     whole = points if last is None else packing.add_row(points, PackedRow(*last))
     if full:
-        return AddedPoint(packing.pack_points([point]), whole)
-    return AddedPoint(packing.add_row(whole, PackedRow(*point)))
+        return packing.pack_points([point]), whole
+    return packing.add_row(whole, PackedRow(*point)), None
 
 
 def roll_up(

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Barrier
-from typing import Any, NamedTuple
+from typing import Any
 
 from fenceline.formatting import error_line
 from fenceline.spark.paths import scheme_of
@@ -50,10 +50,10 @@ def _opener(url: str, options: dict[str, Any]) -> Open:
 
 def _report(url: str, open_folder: Open) -> int:
     troubles = 0
-    for proof in check_store(open_folder):
-        troubles += bool(proof.trouble)
-        print(f"{'no ' if proof.trouble else 'yes'}  {proof.what}", end="")  # noqa: T201
-        print(f": {proof.trouble}" if proof.trouble else "")  # noqa: T201
+    for what, trouble in check_store(open_folder):
+        troubles += bool(trouble)
+        print(f"{'no ' if trouble else 'yes'}  {what}", end="")  # noqa: T201
+        print(f": {trouble}" if trouble else "")  # noqa: T201
     if troubles:
         print(f"{url} cannot keep a ledger: the sink refuses it when a query starts.")  # noqa: T201
         return 1
@@ -61,14 +61,8 @@ def _report(url: str, open_folder: Open) -> int:
     return 0
 
 
-class StoreProof(NamedTuple):
-    what: str
-    #: Why the property does not hold; "" if it holds.
-    trouble: str
-
-
-def check_store(open_folder: Open) -> Iterator[StoreProof]:
-    """Check each property that a ledger needs of a folder's store; yield the results.
+def check_store(open_folder: Open) -> Iterator[tuple[str, str]]:
+    """Yield each property that a ledger needs of a folder's store, and why it does not hold, "" if it does.
 
     It opens two clients, which must see each other's writes, and uses a subfolder.
     """
@@ -77,11 +71,11 @@ def check_store(open_folder: Open) -> Iterator[StoreProof]:
         folder = open_folder()
         one, other = (root.subfolder(name) for root in (folder, open_folder()))
     except Exception as error:  # A store's client raises what it likes.
-        yield StoreProof("the store is opened", error_line(error))
+        yield "the store is opened", error_line(error)
         return
     try:
         for what, prove in _PROOFS.items():
-            yield StoreProof(what, _trouble(prove, one, other))
+            yield what, _trouble(prove, one, other)
     finally:
         # Files that cannot be removed stay: the failing store is reported already.
         with suppress(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline.decode.ledger import Names, Round
@@ -23,7 +23,7 @@ from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.startup_checks import SinkSettings, StartupChecks, now_ms
 from spark_pipeline.sink.steps import Observer, Step
 from spark_pipeline.sink.storage import Storage
-from spark_pipeline.sink.transactions import Bad, DriverLease, Transactions
+from spark_pipeline.sink.transactions import DriverLease, Transactions
 from transaction_admin.kafka_python import TransactionAdmin
 
 log = logging.getLogger(__name__)
@@ -270,17 +270,17 @@ class SinkCoordinator:
             )
         )  # fmt: skip
 
-    def _refuse_bad(self, attempt: Attempt, written: Sequence[SinkTransaction], bad: Sequence[Bad]) -> None:
+    def _refuse_bad(
+        self, attempt: Attempt, written: Sequence[SinkTransaction], bad: Mapping[str, str]
+    ) -> None:
         if not bad:
             return
-        reasons = "; ".join(
-            f"{transaction.transactional_id}: {transaction.reason}" for transaction in bad[:3]
-        )
+        reasons = "; ".join([f"{name}: {reason}" for name, reason in bad.items()][:3])
         self.abort(attempt, written, f"not all of its transactions could be prepared: {reasons}")
         raise SinkError(
             f"batch {attempt.batch_id} was rolled back, nothing of it is visible: {len(bad)} of its "
             f"{count_noun(len(written), 'transaction')} cannot be committed ({reasons}). "
-            f"Transactional ids: {id_list([transaction.transactional_id for transaction in bad])}\n"
+            f"Transactional ids: {id_list(list(bad))}\n"
             f"What it read:\n{input_text(self._query.input_ranges(attempt.batch_id))}\n"
             "Start the query again: the batch runs again. If batches take that long, raise "
             "transaction_timeout_ms (and the broker's transaction.max.timeout.ms) or make them smaller"

@@ -33,13 +33,6 @@ GONE = frozenset(
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
-class Bad(NamedTuple):
-    """A transaction that cannot be prepared."""
-
-    transactional_id: str
-    reason: str
-
-
 class DriverLease(NamedTuple):
     """A driver's lease: the producer id and epoch from initialising the ledger's lease id."""
 
@@ -86,20 +79,20 @@ class Transactions:
                 raise SinkError(f"{name} could not be initialised: {answer.word}{_remedy(name, answer)}")
             outage.wait(answer.word)
 
-    def verify(self, transactions: Sequence[SinkTransaction], open_s: float) -> list[Bad]:
-        """Return transactions that changed since their task left them, or whose timeout is near.
+    def verify(self, transactions: Sequence[SinkTransaction], open_s: float) -> dict[str, str]:
+        """Return the ids, with a reason, that changed since their task left them, or whose timeout is near.
 
         `open_s` is the maximum age of the oldest transaction by our own clock: coordinators' clocks are not
         compared with ours.
         """
         answers = self._describe([transaction.transactional_id for transaction in transactions])
-        bad = []
+        bad = {}
         for transaction in transactions:
             reason = _unlike(transaction, answers[transaction.transactional_id]) or _too_old(
                 transaction, open_s
             )
             if reason:
-                bad.append(Bad(transaction.transactional_id, reason))
+                bad[transaction.transactional_id] = reason
         return bad
 
     def commit(

@@ -158,12 +158,14 @@ def test_an_api_that_is_still_being_asked_is_not_asked_again(
     collector = EnginesCollector([flink(serve(hold).url)])
     monkeypatch.setattr(collecting, "_WAIT_S", 0.05)
     for _ in range(3):
-        (gap,) = collector.poll(NOW_MS, every_s=0).gaps.values()
+        _, gaps = collector.poll(NOW_MS, every_s=0)
+        (gap,) = gaps.values()
         assert "does not answer in time" in gap[1]
     monkeypatch.setattr(collecting, "_WAIT_S", 10)
     released.set()
     for number in (1, 2):
-        (gap,) = collector.poll(NOW_MS, every_s=0).gaps.values()
+        _, gaps = collector.poll(NOW_MS, every_s=0)
+        (gap,) = gaps.values()
         assert "with 404" in gap[1]
         assert len(asked) == number
     collector.close()

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.test import Client
 
-from collectors.kafka.record_lens import RecordLook, look_at_offset, read_writers
+from collectors.kafka.record_lens import look_at_offset, read_writers
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import AuditEntry, Cluster
 from fenceline.decode.record_batches import BatchWriters
@@ -116,12 +116,13 @@ def compare(
     fates: Counter[RecordFate] = Counter()
     for offset in {*dice.sample(every, min(number, len(every))), *always}:
         seen = look_at_offset(reads, where, offset)
-        assert isinstance(seen, RecordLook)
-        views = is_visible(seen.look, committed=False), is_visible(seen.look, committed=True)
-        assert views == (offset in uncommitted, offset in committed), (offset, fate_of(seen.look), seen.look)
-        fates[fate_of(seen.look)] += 1
+        assert not isinstance(seen, Unseen)
+        look, record, _ = seen
+        views = is_visible(look, committed=False), is_visible(look, committed=True)
+        assert views == (offset in uncommitted, offset in committed), (offset, fate_of(look), look)
+        fates[fate_of(look)] += 1
         # There are records of nothing but what consumers can read.
-        assert (seen.record is not None) == (offset in uncommitted), offset
+        assert (record is not None) == (offset in uncommitted), offset
     return fates
 
 

@@ -27,15 +27,16 @@ class Kept:
         self.polled_ms = point.at_ms
         if added is None:
             return False
-        if added.closed is not None:
-            parts = added.closed, self.minutes, self.hours
+        points, closed = added
+        if closed is not None:
+            parts = closed, self.minutes, self.hours
             chunks, (self.minutes, _), (self.hours, _), _ = roll_up(
                 self.kind, *parts, start_ms=self.open_ms, following=point
             )
             self.chunks += chunks
-        if added.closed is not None or not self.points:
+        if closed is not None or not self.points:
             self.open_ms = point.at_ms
-        self.points = added.points
+        self.points = points
         return True
 
     def tiles(self, resolution: Resolution, now_ms: int) -> list[SeriesTile]:

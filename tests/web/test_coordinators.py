@@ -11,7 +11,7 @@ from dashboard.runtime import leases
 from dashboard.transactions import coordinators
 from dashboard.transactions.coordinators import CoordinatorRows, save_coordinators
 from fenceline.facts import TransactionState
-from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId
+from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -98,7 +98,7 @@ def test_a_restarted_collector_goes_on_from_the_last_leaders(prod: Cluster, leas
     seen = poll({0: 1, 1: 3})
     save_coordinators(lease, seen, now_ms=factories.now_ms())
     assert CoordinatorRows("prod").last_leaders() == {0: (1, seen.at_ms), 1: (3, seen.at_ms)}
-    assert CoordinatorRows("prod").samples([0, 5]) == {0: SampleId(2, "<b>pay</b>")}
+    assert CoordinatorRows("prod").samples([0, 5]) == {0: (2, "<b>pay</b>")}
 
 
 def test_a_cluster_without_any_transaction_says_so(page: Client, prod: Cluster) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -19,8 +20,9 @@ from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.runtime.criteria import Criteria, Name, Search
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, AuditObstacle, AuditVerdict
-from fenceline.flow.graph import FlowHealth, LinkKind, NodeKind, RateUnit
+from fenceline.flow.graph import FlowEdge, FlowHealth, FlowNode, LinkKind, NodeKind, RateUnit
 from fenceline.flow.guarantee import Guarantee
+from fenceline.flow.pipelines import Pipeline
 from fenceline.flow.proof import pipeline_proofs, proof_document
 from fenceline.flow.view import flow_around_nodes, search_flow
 from fenceline.history.time_range import TimeRange
@@ -36,6 +38,22 @@ class FlowNodeOut(Schema):
     label: str
     health: FlowHealth
     detail: str
+
+
+class ClusterEdge(NamedTuple):
+    """An edge with its two nodes."""
+
+    cluster: str
+    edge: FlowEdge
+    source: FlowNode
+    target: FlowNode
+
+
+class ClusterPipeline(NamedTuple):
+    """A pipeline of a cluster."""
+
+    cluster: str
+    pipeline: Pipeline
 
 
 class FlowEdgeOut(Schema):
@@ -193,9 +211,7 @@ def list_pipelines(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str
     cursor, because the range of `last` moves, and the order with it.
     """
     shown, flows = _read(wanted)
-    pipelines = [
-        {"cluster": flow.cluster, "pipeline": pipeline} for flow in flows for pipeline in flow.pipelines
-    ]
+    pipelines = [ClusterPipeline(flow.cluster, pipeline) for flow in flows for pipeline in flow.pipelines]
     items, following = _cut("pipelines", pipelines, wanted)
     return {"items": items, "next": following, **_around(wanted, shown, flows)}
 
@@ -205,12 +221,7 @@ def list_flow_edges(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[st
     """Edges observed in the range: the writers and the readers of each topic."""
     shown, flows = _read(wanted)
     edges = [
-        {
-            "cluster": of.cluster,
-            "edge": edge,
-            "source": of.flow.nodes[edge.source],
-            "target": of.flow.nodes[edge.target],
-        }
+        ClusterEdge(of.cluster, edge, of.flow.nodes[edge.source], of.flow.nodes[edge.target])
         for of in flows
         for edge in of.flow.edges
     ]

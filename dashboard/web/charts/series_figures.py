@@ -252,7 +252,7 @@ def _view(cluster_id: int, subject: SubjectReading) -> Mapping[str, Any]:
     reading, look = subject.reading, _LOOKS[subject.kind]
     steps = reading.steps
     rows = [(step.at_ms, look.cells(step)) for step in reversed(reading.rows(_ROWS))]
-    holes = [hole for hole in explained_holes(cluster_id, subject) if hole.why not in _BEGINS]
+    holes = explained_holes(cluster_id, subject, without=_BEGINS)
     begins = [hole for hole in reading.holes if hole.reason in _BEGINS]
     return {
         "figure": look.figure(reading) if steps else None,

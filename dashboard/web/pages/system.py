@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -194,32 +194,24 @@ def _version(name: str) -> str:
 _UNITS_MS = {"s": 1_000, "d": 86_400_000}
 
 
-class SettingLabel(NamedTuple):
-    """A number of the configuration: its configured name, its label, and its value with a unit."""
-
-    name: str
-    words: str
-    value: str
+def setting_labels(values: Mapping[str, float]) -> Sequence[tuple[str, str, str]]:
+    """Return the names of `[limits]` or `[retention]`, their labels, and their values with a unit."""
+    return [(name, *_label(name, value)) for name, value in values.items()]
 
 
-def setting_labels(values: Mapping[str, float]) -> Sequence[SettingLabel]:
-    """Return the labels of `[limits]` or `[retention]`."""
-    return [_label(name, value) for name, value in values.items()]
-
-
-def _label(name: str, value: float) -> SettingLabel:
+def _label(name: str, value: float) -> tuple[str, str]:
     rest, _, end = name.rpartition("_")
     if end in _UNITS_MS:
         shown = format_duration(round(value * _UNITS_MS[end])) if value else "never"
-        return SettingLabel(name, rest.replace("_", " "), shown)
+        return rest.replace("_", " "), shown
     if end == "percent":
-        return SettingLabel(name, rest.replace("_", " "), f"{value:g} %")
+        return rest.replace("_", " "), f"{value:g} %"
     if end == "mb":
         shown = f"{value:g} MB per second of a broker" if value else "none"
-        return SettingLabel(name, f"{rest} of transactions", shown)
+        return f"{rest} of transactions", shown
     if end == "factor":
-        return SettingLabel(name, rest.replace("_", " "), f"{value:g} times as long as usual")
-    return SettingLabel(name, name.replace("_", " "), f"{value:,g}")
+        return rest.replace("_", " "), f"{value:g} times as long as usual"
+    return name.replace("_", " "), f"{value:,g}"
 
 
 @never_cache

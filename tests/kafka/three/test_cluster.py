@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 
 from collectors.doctor.examination import CheckStatus
 from collectors.kafka.coordinators import CoordinatorCollector
-from fenceline.kafka.coordinator import EXPIRATION, CoordinatorMove, SampleId, partition_for
+from fenceline.kafka.coordinator import EXPIRATION, CoordinatorMove, partition_for
 from sandbox import clients
 from sandbox.cluster import SIZE, KafkaCluster
 from sandbox.scenes import brokers
@@ -61,15 +61,11 @@ class Rows:
     def unanswered(self) -> Collection[CoordinatorMove]:
         return ()
 
-    def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
+    def samples(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         by_number: dict[int, list[str]] = {}
         for name in brokers.MOVED_IDS:
             by_number.setdefault(partition_for(name.encode(), PARTITIONS), []).append(name)
-        return {
-            number: SampleId(len(names), names[0])
-            for number, names in by_number.items()
-            if number in partitions
-        }
+        return {number: (len(names), names[0]) for number, names in by_number.items() if number in partitions}
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_a_store_that_creates_twice_is_refused() -> None:
     weak = FsspecStorage(Forgetful(), "/weak", "weak://bucket")
     with pytest.raises(Refused, match=r"weak://bucket: this store lets a file be created twice"):
         refuse_weak(weak)
-    troubles = [proof.trouble for proof in check_store(lambda: weak)]
+    troubles = [trouble for _, trouble in check_store(lambda: weak)]
     assert "a file was created twice, so two drivers could each decide about a batch" in troubles
     assert any("of 8 who created one file at once succeeded" in trouble for trouble in troubles)
 
@@ -126,7 +126,7 @@ def test_a_store_whose_lists_are_old_is_found() -> None:
             return Stale(f"{self.path}/{folder}")
 
     with TemporaryDirectory() as place:
-        troubles = [proof.trouble for proof in check_store(lambda: Stale(place))]
+        troubles = [trouble for _, trouble in check_store(lambda: Stale(place))]
     assert "another client does not list a file that was written" in troubles
 
 

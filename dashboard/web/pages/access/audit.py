@@ -1,7 +1,6 @@
 """Changes of channels, silences, tokens, users and roles, and sign-ins, each with its user."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,15 +23,6 @@ from fenceline.formatting import count_noun
 _ROWS = 50
 _DAY = timedelta(days=1)
 _NONE = "—"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One changed field in words; `before` is "" if `after` is enough."""
-
-    field: str
-    before: str
-    after: str
 
 
 class AuditListQuery(list_forms.ListByRow, audit.AuditCriteria):
@@ -88,16 +78,19 @@ def _line(row: AuditEntry) -> Mapping[str, Any]:
     return {"of": row, "words": str(words.get(row.event, row.event)), "changes": changes}
 
 
-def _changes(changes: Mapping[str, Sequence[Any]], *, is_new: bool) -> Iterator[Change]:
-    """Yield changed fields: added and removed names of a list, no value of a secret."""
+def _changes(changes: Mapping[str, Sequence[Any]], *, is_new: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield changed fields, before and after: added and removed names of a list, no value of a secret.
+
+    Before is "" if after is enough.
+    """
     for field, (before, after) in changes.items():
         words = field.replace("_", " ")
         if HIDDEN in (before, after):
-            yield Change(words, "", "changed" if before and after else "set" if after else "removed")
+            yield words, "", "changed" if before and after else "set" if after else "removed"
         elif isinstance(before, list) and isinstance(after, list):
-            yield Change(words, "", _moved(before, after))
+            yield words, "", _moved(before, after)
         else:
-            yield Change(words, "" if is_new else _text(before), _text(after))
+            yield words, "" if is_new else _text(before), _text(after)
 
 
 def _moved(before: Sequence[Any], after: Sequence[Any]) -> str:
