@@ -1,6 +1,6 @@
 """The input of the rules in one tick: all facts of one cluster for findings.
 
-All instants are by our own clock (`fenceline.kafka.clock_skew`).
+All instants are by our own clock (`fenceline.kafka.coordinator`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -22,7 +22,7 @@ from kafka.protocol.metadata import CoordinatorType
 
 from fenceline.compat import zip_equal
 from fenceline.decode import text
-from fenceline.engines.streams import StreamsStore, described_stores
+from fenceline.engines.status import StreamsStore, described_stores
 from fenceline.facts import TopicPartition
 from fenceline.grouping import grouped
 from fenceline.kafka.groups import Committed, ShareProgress

@@ -12,7 +12,7 @@ from typing import Any
 import kafka.errors as errors
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest, DescribeProducersRequest
 
-from fenceline.engines.streams import StreamsStore
+from fenceline.engines.status import StreamsStore
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
 from fenceline.kafka.scope import EVERYTHING, Scope

@@ -17,7 +17,7 @@ from collectors.kafka.markers import Markers
 from collectors.kafka.transactional_commits import CommitterReader, CommitterRows, PendingReader, Undecided
 from collectors.polling import PollTimer
 from fenceline.decode import text
-from fenceline.engines.streams import StreamsStore
+from fenceline.engines.status import StreamsStore
 from fenceline.facts import Isolation, TopicPartition
 from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.coordinator import partition_for

@@ -13,7 +13,7 @@ from dashboard.transactions.queries import partitions_of
 from fenceline.decode.typed import record_of
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition, expand_partitions
 from fenceline.kafka.applications import Shape, application_of
-from fenceline.kafka.clock_skew import start_ms
+from fenceline.kafka.coordinator import start_ms
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.plans.impact import HeldLog

@@ -15,13 +15,13 @@ from dashboard.system import owners
 from fenceline.alerts.engine import (
     PENDING,
     RESOLVED,
+    Alerting,
     AlertState,
     FindingObservation,
     StateChange,
     advance_alert,
 )
 from fenceline.alerts.labels import FindingText, annotations_of, labels_of
-from fenceline.alerts.limits import Alerting
 from fenceline.decode.typed import record_of
 from fenceline.incidents.findings import IncidentCause
 from fenceline.owners import Owner

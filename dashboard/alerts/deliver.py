@@ -35,7 +35,7 @@ from dashboard.runtime.database_errors import log_line
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts import payload, redact
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 
 log = logging.getLogger(__name__)
 

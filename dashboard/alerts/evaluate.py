@@ -22,9 +22,8 @@ from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import prepared, update_rows
 from dashboard.runtime.write_transactions import CollectorTransaction, retry_write, write_transaction
 from fenceline.alerts import engine, grouping, notification_decision, payload
-from fenceline.alerts.engine import FIRING, StateChange
+from fenceline.alerts.engine import FIRING, Alerting, StateChange
 from fenceline.alerts.grouping import Item, LastNotification, Route, Sending
-from fenceline.alerts.limits import Alerting
 from fenceline.alerts.notification_decision import Muting, Why
 from fenceline.decode.typed import record_of
 from fenceline.grouping import grouped

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import idna
 
-from fenceline.alerts.limits import split_port
+from fenceline.alerts.engine import split_port
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: host, port -> the host's addresses in the order to try them; raises `OSError`.

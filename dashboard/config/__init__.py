@@ -25,7 +25,7 @@ from dashboard.config.values import (
     read_texts,
     refuse_unknown,
 )
-from fenceline.alerts.limits import Alerting, split_port
+from fenceline.alerts.engine import Alerting, split_port
 from fenceline.authentication.java import translate_properties
 from fenceline.authentication.mechanisms import find_mistakes
 from fenceline.findings.rule_names import removed_rule

@@ -15,7 +15,7 @@ from dashboard.transactions.sql import recent_ring
 from fenceline.facts import Confidence, TransitionKind
 from fenceline.grouping import grouped
 from fenceline.history.timeline import in_a_row, latest_streak
-from fenceline.kafka.clock_skew import to_local_ms
+from fenceline.kafka.coordinator import to_local_ms
 from fenceline.kafka.fold import transition_ring
 from fenceline.limits import Limits
 from fenceline.series import histograms

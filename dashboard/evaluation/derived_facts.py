@@ -21,9 +21,9 @@ from dashboard.models import (
 )
 from fenceline.engines.flink.restore import CommitFate, DecidedTransaction, FlinkJobFacts
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition
-from fenceline.kafka.clock_skew import start_ms
+from fenceline.kafka.coordinator import start_ms
 from fenceline.kafka.groups import Waiting
-from fenceline.rules.blocking import waits_since
+from fenceline.rules.partitions import waits_since
 from fenceline.snapshot import BlockedGroup, BlockedQueryFacts, DeletedRead, PinnedPartition
 from fenceline.spark.queries import QueryStatus
 

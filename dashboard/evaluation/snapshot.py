@@ -57,7 +57,7 @@ from fenceline.engines.flink.restore import FlinkJobFacts
 from fenceline.facts import NOT_FROM_LOG, TransactionState, VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, Sense
 from fenceline.grouping import grouped
-from fenceline.kafka.clock_skew import start_ms
+from fenceline.kafka.coordinator import start_ms
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.limits import Limits

@@ -24,7 +24,7 @@ from fenceline.flow.pipelines import Pipeline, find_pipelines
 from fenceline.flow.view import flow_around_nodes
 from fenceline.history.time_range import TimeRange, last_range
 from fenceline.kafka.applications import application_of
-from fenceline.kafka.families import family_of
+from fenceline.kafka.groups import family_of
 
 #: The hidden part for a collector's gap, by the beginning of the collector's name.
 _HIDDEN = {

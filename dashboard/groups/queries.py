@@ -25,10 +25,9 @@ from dashboard.runtime.criteria import (
 )
 from dashboard.runtime.visibility import count_by_cluster
 from fenceline.decode.typed import read_json
-from fenceline.engines.streams import StreamsStore, named_stores
-from fenceline.kafka.families import family_of
+from fenceline.engines.status import StreamsStore, named_stores
 from fenceline.kafka.group_observation import GroupBlocker
-from fenceline.kafka.groups import WORST_STATUSES, GroupStatus, Waiting
+from fenceline.kafka.groups import WORST_STATUSES, GroupStatus, Waiting, family_of
 from fenceline.kafka.producer_identity import THREAD
 from fenceline.kafka.transactional_ids import keys_named
 

@@ -27,7 +27,6 @@ from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.facts import TopicPartition
 from fenceline.kafka.added_offsets import AddedOffsets, pack_offsets
 from fenceline.kafka.commits import subscribed_topics
-from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import (
     Around,
     GroupBlocker,
@@ -37,7 +36,7 @@ from fenceline.kafka.group_observation import (
     has_changed,
     observe_partition,
 )
-from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, STREAMS, GroupStatus, worst_status
+from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, STREAMS, GroupStatus, family_of, worst_status
 from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.series.points import GROUP
 

@@ -26,7 +26,7 @@ from fenceline.kafka.fold import transition_ring as recent
 from fenceline.kafka.transactional_ids import keys_named
 from fenceline.series import histograms
 from fenceline.series.histograms import Histogram
-from fenceline.text.explanations import explain_transition
+from fenceline.text import explain_transition
 
 #: Counts by kind; a missing kind counts as 0.
 Counts = Mapping[TransitionKind, int]

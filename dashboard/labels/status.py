@@ -101,7 +101,7 @@ OUTCOME_LABELS: Mapping[str, StatusLabel] = {
 
 
 _MARKER = "Make sure that its producer is gone, then write an abort marker at its first offset."
-#: What to do about an open transaction; `fenceline.text.explanations.verdict_reason` explains the verdict.
+#: What to do about an open transaction; `fenceline.text.verdict_reason` explains the verdict.
 NEXT_STEPS: Mapping[str, str] = {
     VerdictReason.OWNED: (
         "Its producer ends it, or its coordinator aborts it at its timeout. A fence aborts it now."

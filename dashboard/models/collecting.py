@@ -112,7 +112,7 @@ class Position(OfCluster):
     hole_offset = models.BigIntegerField(null=True)
     #: When it was first read, by Fenceline's clock.
     since_ms = models.BigIntegerField(default=0)
-    #: The difference of Fenceline's clock to the coordinator's (`fenceline.kafka.clock_skew.Offset`): the
+    #: The difference of Fenceline's clock to the coordinator's (`fenceline.kafka.coordinator.Offset`): the
     #: smallest recent measurement, the smallest in this window, and the window's start; None before the
     #: first.
     clock_ms = models.BigIntegerField(null=True)

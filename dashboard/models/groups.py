@@ -119,7 +119,7 @@ class Group(Observed):
     #: transactions, null if the producer is known and its transactional id is not. Unchecked topics are
     #: omitted.
     committers = models.TextField(blank=True)
-    #: The state stores of a group of Kafka Streams, `fenceline.engines.streams.StreamsStore` as JSON text: ""
+    #: The state stores of a group of Kafka Streams, `fenceline.engines.status.StreamsStore` as JSON text: ""
     #: if brokers did not report them.
     stores = models.TextField(blank=True, db_default="")
     seen_ms = models.BigIntegerField()

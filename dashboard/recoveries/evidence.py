@@ -9,7 +9,7 @@ from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.transactions.sql import recent_rings
 from fenceline.facts import TopicPartition, TransitionKind, expand_partitions
 from fenceline.kafka import offset_histories
-from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
+from fenceline.kafka.coordinator import LEAST_MS, difference_ms
 from fenceline.kafka.fold import transition_ring
 from fenceline.losses.recoveries import Ends, Held, LostRecords, Since, Wait, WrittenTopic
 

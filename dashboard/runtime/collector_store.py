@@ -28,7 +28,7 @@ from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import PositionMove
 from fenceline.formatting import fit_name
-from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
+from fenceline.kafka.coordinator import LEAST_MS, Offset, follow_offset
 from fenceline.limits import Limits
 
 TRANSACTION_STATE = "__transaction_state"
@@ -198,7 +198,7 @@ def clocks_ahead(lease: Lease, stamps: Iterable[tuple[int, int]], now_ms: int) -
     """Return, by partition, how far our clock is ahead of the timestamps of records just written.
 
     Empty if the tail has not reached the end so recently that it reads such records. The difference is too
-    large by the time until the read, never too small (`fenceline.kafka.clock_skew`).
+    large by the time until the read, never too small (`fenceline.kafka.coordinator`).
     """
     ((seen_ms,),) = read_rows(Collector, ["seen_through_ms"], cluster_id=lease.cluster_id, name=lease.name)
     if seen_ms is None or abs(now_ms - seen_ms) > LEAST_MS:

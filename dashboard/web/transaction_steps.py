@@ -24,7 +24,7 @@ from fenceline.formatting import count_noun, format_duration
 from fenceline.kafka.added_offsets import NOTHING_ADDED, TransactionOffsets
 from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.kafka.coordinator import java_hash
-from fenceline.text.explanations import explain_transition
+from fenceline.text import explain_transition
 
 #: Maximum later additions that are listed one by one.
 _MOST_ADDED = 6

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from fenceline.alerts.engine import Alerting
 from fenceline.alerts.labels import CompilePattern, MatcherSet, matchers_text, page_of
-from fenceline.alerts.limits import Alerting
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
 from fenceline.findings.severity import is_worse, severity_rank
 from fenceline.formatting import fit_name

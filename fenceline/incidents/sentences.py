@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fenceline.formatting import count_noun, format_duration, is_are, list_names, upper_first
 from fenceline.spark.drivers import Driver, DriverStatus
-from fenceline.text.sentences import Age, Instant, Sentence, plain_text
+from fenceline.text import Age, Instant, Sentence, plain_text
 
 _OPEN = ("open_too_long", "coordinator_overdue")
 _OF_BATCHES = ("batch_prepared", "query_failed")

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline.engines.streams import StreamsStore
+from fenceline.engines.status import StreamsStore
 from fenceline.facts import Isolation, TopicPartition
 from fenceline.kafka import offset_histories as ends
 from fenceline.kafka.added_offsets import AddedOffsets
-from fenceline.kafka.clock_skew import to_local_ms
+from fenceline.kafka.coordinator import to_local_ms
 from fenceline.kafka.groups import (
     BLOCKED_AFTER_MS,
     POINTS_APART_MS,

@@ -69,7 +69,7 @@ WORST_VERDICTS = VERDICTS[::-1]
 
 
 class VerdictReason(StrEnum):
-    """The reason for a verdict; `fenceline.text.explanations` puts it into words."""
+    """The reason for a verdict; `fenceline.text` puts it into words."""
 
     #: Its coordinator names this partition as one of the open transaction's.
     OWNED = "owned"

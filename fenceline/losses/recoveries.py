@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import ABORTS, TopicPartition, TransitionKind
-from fenceline.kafka.clock_skew import LEAST_MS
+from fenceline.kafka.coordinator import LEAST_MS
 
 #: How long after the release a commit may take.
 RESUMES_WITHIN_MS = 600_000

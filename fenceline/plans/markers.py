@@ -15,7 +15,7 @@ from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog, compute_reach, own_effects
 from fenceline.plans.plan import PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.plans.producers import DECIDED, LIVELY_MS
-from fenceline.text.explanations import verdict_reason
+from fenceline.text import verdict_reason
 
 _HIDDEN = (
     "grant DESCRIBE on every transactional id, or set sees_all_transactional_ids = true in the "

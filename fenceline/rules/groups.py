@@ -7,7 +7,7 @@ from fenceline.facts import Finding, Severity
 from fenceline.formatting import count_noun, format_clock, list_names, rough_count
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
-from fenceline.rules.blocking import Blocks, names_of
+from fenceline.rules.partitions import Blocks, names_of
 from fenceline.rules.rule import REPORTED_MS, claim
 from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, DeletedRead, Snapshot
 

@@ -10,7 +10,7 @@ from fenceline.facts import Finding, Severity
 from fenceline.findings.severity import before_loss
 from fenceline.formatting import format_clock, list_names, rough_count
 from fenceline.limits import Limits
-from fenceline.rules.blocking import Blocks, first_id, waits_since
+from fenceline.rules.partitions import Blocks, first_id, waits_since
 from fenceline.rules.rule import claim
 from fenceline.snapshot import PinnedPartition, Snapshot
 from fenceline.spark.queries import MissingTopic, QueryStatus, SourcePosition, missing_clauses, missing_topics

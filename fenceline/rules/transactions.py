@@ -20,7 +20,7 @@ from fenceline.kafka.applications import Shape, application_of
 from fenceline.limits import Limits
 from fenceline.losses.aborted_commits import lost_words
 from fenceline.losses.recoveries import LostRecords
-from fenceline.rules.blocking import Blocks
+from fenceline.rules.partitions import Blocks
 from fenceline.rules.rule import claim
 from fenceline.snapshot import AbortedCommitFacts, OpenTransactionFacts, Repeated, Snapshot, usual_ms
 

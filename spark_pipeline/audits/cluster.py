@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from pyspark.sql import SparkSession
 
-from fenceline.audit.producers import ProducerOwner
+from fenceline.audit.judging import ProducerOwner
 from fenceline.audit.runs import InputFold, PartitionRuns, ReadCount, ReadRange, RunFold
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition

@@ -17,6 +17,8 @@ from fenceline.audit.judging import (
     Judged,
     Output,
     OutputRange,
+    foreign_obstacles,
+    foreign_runs,
     index_output,
     judge_again,
     judge_batch,
@@ -27,7 +29,6 @@ from fenceline.audit.judging import (
 )
 from fenceline.audit.ledgers import LedgerIndex
 from fenceline.audit.manifest import AuditedPosition, AuditedRange, AuditManifest, AuditObstacle, ObstacleKind
-from fenceline.audit.producers import foreign_obstacles, foreign_runs
 from fenceline.audit.runs import ProducerRun, ReadCount, ReadRange
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition

@@ -17,7 +17,7 @@ from dashboard.models import (
     IncidentFinding,
     Silence,
 )
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 from tests.api.conftest import Ask, Call
 from tests.receivers import Receiver
 from tests.web import factories

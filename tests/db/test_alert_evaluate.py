@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.alerts import alert_set
 from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, FindingRecord, Incident
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 from fenceline.facts import Finding, Severity
 from fenceline.owners import Owner
 from tests.db import factories

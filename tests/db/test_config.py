@@ -11,7 +11,7 @@ import pytest
 
 from dashboard.config import CheckpointRoot, Config, ConfigError, load_config
 from dashboard.runtime.environment import SECRETS, SecretError, read_secret, with_secrets
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 from fenceline.engines.status import EngineKind
 from fenceline.kafka.scope import Scope
 from fenceline.limits import Limits

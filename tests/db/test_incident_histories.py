@@ -24,7 +24,7 @@ from fenceline.facts import Finding, Severity, TransitionKind
 from fenceline.incidents.impact import ImpactFigures
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.records import DecisionOutcome
-from fenceline.text.sentences import plain_text
+from fenceline.text import plain_text
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import prod

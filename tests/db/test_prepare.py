@@ -29,7 +29,7 @@ from dashboard.runtime.environment import sandbox_environment
 from dashboard.system import access
 from dashboard.system.readiness import FIRST_RELEASE
 from dashboard.system.tokens import token_digest
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 from fenceline.limits import Limits
 from sandbox.options import ROOT
 from sandbox.receiver.server import signature_problem

@@ -19,7 +19,7 @@ from dashboard.alerts import deliver
 from dashboard.config import Config
 from dashboard.models import Cluster, Delivery
 from dashboard.runtime import loop
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 from sandbox.ports import HOST, free_port
 from tests.db.scenarios import AlertScenario, channel, finding, scenario
 from tests.waiting import wait_for

@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaGateway
 from dashboard.groups.queries import group_stores
 from dashboard.models import Group, Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
-from fenceline.engines.streams import StreamsStore
+from fenceline.engines.status import StreamsStore
 from fenceline.kafka.producer_identity import Engine, StreamsTopic, streams_topic
 from sandbox.engines.streams import StreamsInstance, streams_instance
 from sandbox.kafka import Broker

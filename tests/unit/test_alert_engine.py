@@ -14,9 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.alerts import engine
-from fenceline.alerts.engine import FIRING, PENDING, RESOLVED, AlertState, FindingObservation, StateChange
+from fenceline.alerts.engine import (
+    FIRING,
+    PENDING,
+    RESOLVED,
+    Alerting,
+    AlertState,
+    FindingObservation,
+    StateChange,
+)
 from fenceline.alerts.labels import Matcher, MatcherSet, matchers_text, parse_matchers
-from fenceline.alerts.limits import Alerting
 from fenceline.findings.rule_names import REMOVED, RENAMED
 from fenceline.rules import RULES
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fenceline.alerts import grouping, notification_decision
+from fenceline.alerts.engine import Alerting
 from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route
 from fenceline.alerts.labels import MatcherSet
-from fenceline.alerts.limits import Alerting
 from fenceline.alerts.notification_decision import Muting
 from fenceline.alerts.payload import MOST_ALERTS, SendReason
 from fenceline.incidents.findings import FindingKey, IncidentCause

@@ -14,6 +14,9 @@ from fenceline.audit.judging import (
     Judged,
     Output,
     OutputRange,
+    ProducerOwner,
+    foreign_obstacles,
+    foreign_runs,
     index_output,
     judge_again,
     judge_batch,
@@ -34,7 +37,6 @@ from fenceline.audit.manifest import (
     read_audit,
     write_audit,
 )
-from fenceline.audit.producers import ProducerOwner, foreign_obstacles, foreign_runs
 from fenceline.audit.runs import InputFold, ReadRange, RunFold, read_ranges
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition

@@ -19,17 +19,15 @@ from fenceline.engines.status import (
     DebeziumTopic,
     DebeziumTopics,
     FlinkOperator,
+    StreamsStore,
     connector_statuses,
     debezium_topic,
     debezium_topics,
+    described_stores,
     flink_run,
     job_ids,
-    topics_of_heartbeat,
-)
-from fenceline.engines.streams import (
-    StreamsStore,
-    described_stores,
     named_stores,
+    topics_of_heartbeat,
 )
 from fenceline.kafka.producer_identity import Engine, identify_producer
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from fenceline.facts import Isolation
 from fenceline.formatting import LONGEST_NAME
-from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import (
     Around,
     GroupBlocker,
@@ -18,7 +17,7 @@ from fenceline.kafka.group_observation import (
     has_changed,
     observe_partition,
 )
-from fenceline.kafka.groups import Committed, ShareProgress, Waiting
+from fenceline.kafka.groups import Committed, ShareProgress, Waiting, family_of
 from fenceline.kafka.offset_histories import EndOffset
 from fenceline.kafka.partitions import Offsets
 from tests.unit.test_groups import BLOCKED, NOW, OK, STOP, UNKNOWN, commits_every

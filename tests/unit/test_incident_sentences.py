@@ -31,7 +31,7 @@ from fenceline.plans.plan import Bound, Effect, SubjectPlan
 from fenceline.rules import RULES
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
-from fenceline.text.sentences import Age, Instant, plain_text
+from fenceline.text import Age, Instant, plain_text
 
 #: 02:16:07 UTC.
 NOW_MS = 1_795_486_567_000

@@ -9,15 +9,15 @@ from fenceline.facts import TopicPartition, Transition, TransitionKind
 from fenceline.kafka.partitions import ProducerState
 from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of, is_visible
 from fenceline.losses.aborted_commits import CommittedTransaction, end_of, lost_before_commit
-from fenceline.text.record_fates import (
+from fenceline.text import (
     explain_break,
     explain_fate,
     explain_progress,
     explain_readers,
     explain_sequence,
     explain_sequences,
+    plain_text,
 )
-from fenceline.text.sentences import plain_text
 from tests.unit.factories import transition_of
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition, TransitionKind
-from fenceline.kafka.clock_skew import difference_ms, follow_offset
+from fenceline.kafka.coordinator import difference_ms, follow_offset
 from fenceline.losses.recoveries import (
     DELETED,
     RECREATED,

@@ -31,7 +31,7 @@ from fenceline.facts import (
     Undecoded,
 )
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
-from fenceline.text.explanations import explain_transition
+from fenceline.text import explain_transition
 from tests.unit.short_histories import EPOCHS, LAST_EPOCH, STEPS, History, Step, begun_history, histories
 
 CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS

@@ -20,7 +20,7 @@ from fenceline.history.time_range import (
     read_instant,
     read_time_range,
 )
-from fenceline.kafka.clock_skew import (
+from fenceline.kafka.coordinator import (
     LEAST_MS,
     WINDOW_MS,
     Offset,

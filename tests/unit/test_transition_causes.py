@@ -24,7 +24,7 @@ from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of,
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.aggregate import fold_records
 from fenceline.kafka.fold.folded import Folded, Prior
-from fenceline.text.explanations import explain_transition
+from fenceline.text import explain_transition
 from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.test_transitions import derived_transitions, record
 

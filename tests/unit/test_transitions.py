@@ -25,7 +25,7 @@ from fenceline.facts import (
 )
 from fenceline.history.timeline import in_a_row, latest_streak
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
-from fenceline.text.explanations import explain_transition
+from fenceline.text import explain_transition
 from tests.unit.random_histories import START_MS, RandomHistory
 
 SOME = (TopicPartitions("orders", (0,)),)

@@ -19,7 +19,7 @@ import manage
 from dashboard.models import AuditEntry, Channel, Token
 from dashboard.system import access, origin
 from dashboard.system.tokens import token_digest
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 from tests.web import factories, roles
 from tests.web.audited_routes import ADMIN, AUDITED_WRITES, EXCEPTED
 from tests.web.route_permissions import ROUTE_PERMISSIONS

@@ -11,7 +11,7 @@ from django.conf import settings as django_settings
 from django.test import Client
 
 from dashboard.models import Channel, Delivery
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 from tests.receivers import Receiver, answer
 from tests.web import factories, roles
 from tests.web.roles import page_html

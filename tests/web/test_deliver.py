@@ -18,7 +18,7 @@ from dashboard.alerts import http as alert_http
 from dashboard.config import Config
 from dashboard.models import Channel, Delivery
 from fenceline.alerts import redact
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.engine import Alerting
 from tests import receivers
 from tests.receivers import Authority, Receiver, answer
 from tests.web import factories

@@ -14,7 +14,7 @@ from dashboard.alerts import channels, ssrf, validation
 from dashboard.alerts import http as alert_http
 from dashboard.alerts.ssrf import TargetGuard, TargetRefused
 from dashboard.config import ConfigError, load_config
-from fenceline.alerts.limits import Alerting, split_port
+from fenceline.alerts.engine import Alerting, split_port
 from tests.receivers import Receiver, answer
 
 

@@ -28,7 +28,7 @@ from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import SHARE
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
-from fenceline.text.sentences import plain_text
+from fenceline.text import plain_text
 
 #: 2026-11-18 10:40:00 UTC.
 NOW = 1_795_344_000_000

@@ -16,7 +16,7 @@ from dashboard.models import Cluster, Incident, PartitionRecord, PinRecord
 from dashboard.web.pages import partitions as views
 from fenceline.kafka.partitions import VerdictReason
 from fenceline.limits import Limits
-from fenceline.text.explanations import verdict_reason
+from fenceline.text import verdict_reason
 from tests.web import factories
 from tests.web.roles import give_role, page_html
 

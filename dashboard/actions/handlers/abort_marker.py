@@ -16,7 +16,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.markers import Marked
 from fenceline.plans.plan import SubjectPlan
-from fenceline.text.explanations import verdict_reason
+from fenceline.text import verdict_reason
 from transaction_admin.api import AdminUnavailable, Ended, Marker, Unseen, grant_command
 
 REQUEST = "WriteTxnMarkers"

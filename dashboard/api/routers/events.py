@@ -23,7 +23,7 @@ from dashboard.transactions import attributions
 from fenceline.facts import Confidence, Transition, TransitionKind
 from fenceline.history.timeline import EventPlace, EventSource
 from fenceline.plans.plan import Act
-from fenceline.text.explanations import explain_transition
+from fenceline.text import explain_transition
 
 router = Router(tags=["events"])
 

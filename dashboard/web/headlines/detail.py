@@ -13,7 +13,7 @@ from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import GroupStatus, Waiting, note_of
 from fenceline.spark.batch_chain import ChainLink, first_broken_link
 from fenceline.spark.drivers import Driver, DriverStatus
-from fenceline.text.sentences import Age, Sentence
+from fenceline.text import Age, Sentence
 
 
 class DetailHeadline(NamedTuple):

@@ -19,7 +19,7 @@ from fenceline.incidents.sentences import IncidentFacts, worst_fact
 from fenceline.kafka.reconcile import format_agreement
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import prepared_headline
-from fenceline.text.sentences import Sentence
+from fenceline.text import Sentence
 
 #: Longer parts of a sentence are clipped: a subject may have 32 kB.
 _LONGEST = 140

@@ -10,7 +10,7 @@ from dashboard.web.transaction_steps import Deadline, timeout_deadline
 from fenceline.facts import Confidence, TransactionState, Transition, TransitionKind
 from fenceline.formatting import format_duration, list_names
 from fenceline.kafka.partitions import PartitionVerdict
-from fenceline.text.sentences import Age, Instant, Sentence
+from fenceline.text import Age, Instant, Sentence
 
 _NAMED = 2
 #: How a transaction ended without a commit: the words before and after the instant.

@@ -28,7 +28,7 @@ from fenceline.incidents.sentences import (
 )
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
-from fenceline.text.sentences import Sentence, as_of
+from fenceline.text import Sentence, as_of
 
 #: Maximum findings of an incident whose actions are looked up.
 _ACTIONABLE = 10

@@ -55,7 +55,7 @@ from fenceline.incidents.findings import FindingKey, IncidentEventKind
 from fenceline.incidents.impact import affected_things
 from fenceline.incidents.outcomes import OutcomeRow, acted_words, nothing_words, outcome_rows
 from fenceline.incidents.sentences import IncidentFacts, incident_consequence
-from fenceline.text.sentences import Sentence
+from fenceline.text import Sentence
 
 #: Maximum findings and events of an incident in one read, and maximum listed deliveries.
 MOST, _DELIVERIES = 200, 50

@@ -33,7 +33,7 @@ from fenceline.grouping import grouped
 from fenceline.history.time_range import TimeRange
 from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
 from fenceline.series.histograms import merge_histograms, quantile
-from fenceline.text.sentences import Instant, Sentence
+from fenceline.text import Instant, Sentence
 
 _ROWS = 50
 #: Maximum events in the lanes.

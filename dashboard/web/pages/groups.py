@@ -20,9 +20,8 @@ from dashboard.web.forms.lists import Heading
 from dashboard.web.headlines.detail import group_headline
 from dashboard.web.rendering import CLUSTER, OWNER, list_view, of_known_cluster, page_view, unknown_row
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import GroupBlocker
-from fenceline.kafka.groups import Waiting
+from fenceline.kafka.groups import Waiting, family_of
 from fenceline.series.points import GROUP
 
 _PARTITIONS = 100

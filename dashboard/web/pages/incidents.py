@@ -41,7 +41,7 @@ from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from dashboard.web.server.bundles import bundle_of
 from fenceline.incidents.markdown import IncidentReport, ReportLine, incident_markdown, utc_text
 from fenceline.incidents.sentences import incident_explanation
-from fenceline.text.sentences import plain_text
+from fenceline.text import plain_text
 
 _ROWS = 50
 #: The timeline of an open incident moves with the clock in steps of this length.

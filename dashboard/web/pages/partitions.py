@@ -43,8 +43,7 @@ from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, ProducerState, VerdictReason
 from fenceline.plans.plan import Act
 from fenceline.series.points import PARTITION
-from fenceline.text.explanations import verdict_reason
-from fenceline.text.record_fates import explain_break, explain_progress, explain_sequences
+from fenceline.text import explain_break, explain_progress, explain_sequences, verdict_reason
 
 #: Maximum groups on a partition's page, waiting groups first.
 _MOST_READERS = 100

@@ -48,7 +48,7 @@ from fenceline.facts import Severity, TransactionState, Transition, TransitionRe
 from fenceline.history.reports import ReportFigures
 from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.plans.plan import Act
-from fenceline.text.explanations import explain_transition
+from fenceline.text import explain_transition
 
 _ABOVE = "\U0010ffff"
 #: A page checks this often whether a timeout has passed.

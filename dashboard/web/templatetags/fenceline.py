@@ -19,7 +19,7 @@ from dashboard.web.per_request import derive_once
 from dashboard.web.server import bundles
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import format_duration as in_words
-from fenceline.text.sentences import Age, Instant, Sentence
+from fenceline.text import Age, Instant, Sentence
 
 register = template.Library()
 T = TypeVar("T")

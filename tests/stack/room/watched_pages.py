@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 from fenceline.history.time_range import format_instant
-from fenceline.text.sentences import Age, plain_text
+from fenceline.text import Age, plain_text
 from tests import databases
 from tests.deployment import Stack
 from tests.waiting import wait_for

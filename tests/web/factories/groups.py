@@ -5,7 +5,7 @@ import json
 from dashboard.models import AddedOffsetsRecord, Cluster, Group, GroupOffset, PinRecord, Transaction
 from fenceline.decode import text
 from fenceline.kafka.added_offsets import AddedOffset, pack_offsets
-from fenceline.kafka.families import family_of
+from fenceline.kafka.groups import family_of
 from fenceline.kafka.transactional_ids import key_of
 from tests.web.factories.clusters import MINUTE_MS, now_ms
 

@@ -1,1 +1,0 @@
-"""Sentences about a cluster, for pages and files."""
