@@ -1,4 +1,5 @@
-"""End whole process trees, also after their supervisor was killed.
+"""Processes of the sandbox: end whole trees, also after their supervisor was killed; write a part's output to
+a file of bounded size, while the terminal shows only the lines of `make up`.
 
 Every part runs in its own session and has MARKER in its environment. The session misses a grandchild with its
 own session; the environment misses a server that overwrote it (redis does, to set its title). Together they
@@ -7,16 +8,28 @@ find all. psutil reads both, on Linux and on macOS.
 
 import contextlib
 import os
+import re
 import signal
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 MARKER = "FENCELINE_STACK"
 #: Time between SIGTERM and SIGKILL after the supervisor's death.
 ORPHAN_GRACE_S = 3.0
+#: A log file is rotated at this size, so a part keeps at most twice of it.
+ROTATE_BYTES = 4_000_000
+#: Longer lines are split into pieces of this many bytes.
+LINE_BYTES = 16_384
+#: Colours and cursor movements: meaningless in a file, and after a prefix.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+_terminal = threading.Lock()
 
 
 def session_processes(sessions: Collection[int], marker: str) -> list[int]:
@@ -101,3 +114,53 @@ def _guard(read_end: int, marker: str, remove: Iterable[Path]) -> None:
     for path in remove:
         path.unlink(missing_ok=True)
     end_all(lambda: session_processes(sessions, marker), ORPHAN_GRACE_S)
+
+
+def print_line(line: str) -> None:
+    """Print one line. A closed terminal is ignored."""
+    with _terminal, contextlib.suppress(OSError, ValueError):
+        print(line, flush=True)
+
+
+class PartLog:
+    """The log of one part, across its restarts."""
+
+    def __init__(self, name: str, folder: Path, awaited: str = "") -> None:
+        """`awaited` is what a line must contain to set `seen`."""
+        self.name, self._awaited = name, awaited
+        self.seen = threading.Event()
+        self.path = folder / f"{name}.log"
+        #: The last lines, for the report of its death.
+        self.tail: deque[str] = deque(maxlen=6)
+        self._complained = False
+
+    def pump(self, stream: IO[bytes]) -> threading.Thread:
+        """Copy a process's output until it ends, in a new thread; return the thread."""
+        thread = threading.Thread(target=self._copy, args=(stream,), name=f"log-{self.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _copy(self, stream: IO[bytes]) -> None:
+        with stream:
+            while line := stream.readline(LINE_BYTES):
+                self.write(_ESCAPES.sub("", line.decode(errors="replace")).rstrip())
+
+    def write(self, line: str) -> None:
+        self.tail.append(line)
+        if self._awaited and self._awaited in line:
+            self.seen.set()
+        try:
+            self._append(line)
+            self._complained = False
+        except OSError as error:
+            if not self._complained:
+                print_line(f"cannot write {self.path}: {error.strerror}: the log continues here until then")
+            self._complained = True
+            print_line(f"{self.name}: {line}")
+
+    def _append(self, line: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if self.path.stat().st_size >= ROTATE_BYTES:
+                os.replace(self.path, self.path.with_suffix(".log.1"))
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")

@@ -28,8 +28,15 @@ from types import FrameType
 from typing import IO, cast
 
 from sandbox import SandboxError
-from sandbox.logs import PartLog, print_line
-from sandbox.processes import MARKER, ProcessGuard, end_all, session_processes, signal_all
+from sandbox.processes import (
+    MARKER,
+    PartLog,
+    ProcessGuard,
+    end_all,
+    print_line,
+    session_processes,
+    signal_all,
+)
 
 #: Maximum seconds without a line on the terminal during the start.
 REPORT_EVERY_S = 5.0

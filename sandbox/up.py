@@ -21,9 +21,9 @@ from pathlib import Path
 
 from sandbox import SandboxError, cluster, folder, kafka, prepared, redis
 from sandbox.java import fetch_jars, find_java
-from sandbox.logs import print_line
 from sandbox.options import ROOT, StackOptions, read_options
 from sandbox.ports import HOST, require_free
+from sandbox.processes import print_line
 from sandbox.receiver.part import DemoReceiver
 from sandbox.scenes import player as scenes
 from sandbox.stack import address_lines, write_config
@@ -163,7 +163,7 @@ class Stack:
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
         clusters = self._cluster_count()
         schedule = ("-s", str(self.data / "beat"))
-        # Processes for operators' and short tasks: pollers share separate threads (dashboard/tasks/turns.py).
+        # Processes for operators' and short tasks: pollers share separate threads (dashboard/tasks/slice.py).
         slots = 20
         if self.options.small:
             queues, all_slots = "default,tail-0,offsets-0", str(slots + 2 * clusters)

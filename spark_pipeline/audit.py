@@ -16,17 +16,39 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from fenceline.audit.manifest import AuditManifest, AuditMode
+from fenceline.audit.continuing import extend_manifest, next_positions
+from fenceline.audit.manifest import (
+    DUPLICATE_KEYS,
+    DUPLICATES,
+    LOSS_KEYS,
+    LOSSES,
+    PARTITIONS,
+    AuditManifest,
+    AuditMode,
+)
+from fenceline.facts import TopicPartition
+from fenceline.formatting import count_noun
 from spark_pipeline.audits import AuditError
-from spark_pipeline.audits.checkpoint import AuditedCheckpoint
+from spark_pipeline.audits.checkpoint import (
+    AuditedCheckpoint,
+    consumed_by_group,
+    consumed_by_query,
+)
 from spark_pipeline.audits.cluster import kafka_connection
-from spark_pipeline.audits.counts import CountsOptions
-from spark_pipeline.audits.keys import EVERY_RECORD, KeysOptions
-from spark_pipeline.audits.runs import RunOf, run_counts, run_keys
+from spark_pipeline.audits.counts import CountsOptions, Findings, audit_counts
+from spark_pipeline.audits.keys import (
+    EVERY_RECORD,
+    KeyComparison,
+    KeysOptions,
+    audit_keys,
+    first_keys,
+    first_ranges,
+)
 from spark_pipeline.audits.sources import TABLE_EXAMPLES, AuditedTable, parse_table
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.job import folder_name, java_properties, job_parser, reader_option, run_job
@@ -53,6 +75,12 @@ _EXAMPLES = """examples:
 The principal needs READ and DESCRIBE on input and output topics, and DESCRIBE on transactional ids to name
 other writers.
 """
+#: Missing ranges of the input; `certain` where exactly these records are missing.
+RANGES_DDL = "topic STRING, partition INT, from_offset LONG, to_offset LONG, certain BOOLEAN"
+_PARTITIONS_DDL = (
+    "batch_id LONG, topic STRING, partition INT, written LONG, committed LONG, readable LONG, "
+    "duplicated LONG, from_offset LONG, to_offset LONG"
+)
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -110,15 +138,15 @@ def run_audit(spark: SparkSession, options: argparse.Namespace) -> str:
     before = store.log.newest()
     _refuse_other_pipeline(before, options.mode, checkpoint, store)
     store.delete_orphans(before)
-    at = RunOf(options.cluster, options.pipeline, before, time.time_ns() // 1_000_000)
+    begun = _begun(options, before, checkpoint.query_id if checkpoint else "")
     if checkpoint is None or options.mode is AuditMode.KEYS:
-        manifest = run_keys(spark, at, keys_request(options), checkpoint)
+        manifest, tables, done = _run_keys(spark, begun, keys_request(options), checkpoint)
     else:
-        manifest = run_counts(spark, at, counts_request(options), checkpoint)
-    if before is not None and manifest.is_same(before):
+        manifest, tables, done = _run_counts(spark, begun, before, counts_request(options), checkpoint)
+    if before is not None and _is_same(manifest, before):
         return f"nothing new; {_summary(before)}"
-    store.publish(manifest.manifest, manifest.tables)
-    return f"{manifest.done} in {time.monotonic() - began:.1f} s; {_summary(manifest.manifest)}"
+    store.publish(manifest, tables)
+    return f"{done} in {time.monotonic() - began:.1f} s; {_summary(manifest)}"
 
 
 def _refuse_incomplete(options: argparse.Namespace) -> None:
@@ -198,6 +226,98 @@ def _summary(manifest: AuditManifest) -> str:
         for obstacle in manifest.obstacles[:3]
     )
     return f"{manifest.verdict.value}: {proved}, {lost}{named}"
+
+
+def _begun(options: argparse.Namespace, before: AuditManifest | None, query_id: str) -> AuditManifest:
+    """Return this run's empty manifest; by counts it has the results of all earlier runs."""
+    at_ms, run = time.time_ns() // 1_000_000, before.run + 1 if before else 1
+    if before is not None and options.mode is AuditMode.COUNTS:
+        return replace(before, run=run, at_ms=at_ms)
+    return AuditManifest(options.cluster, options.pipeline, options.mode, run, at_ms, query_id)
+
+
+def _is_same(now: AuditManifest, before: AuditManifest) -> bool:
+    """Whether a run's results equal those of the previous one."""
+    parts = before.parts if now.mode is AuditMode.KEYS else now.parts
+    return replace(now, run=before.run, at_ms=before.at_ms, parts=parts) == before
+
+
+#: A run's manifest, the tables of its own part, and a summary in words.
+_AuditRun = tuple[AuditManifest, Mapping[str, DataFrame], str]
+
+
+def _run_counts(
+    spark: SparkSession,
+    begun: AuditManifest,
+    before: AuditManifest | None,
+    options: CountsOptions,
+    checkpoint: AuditedCheckpoint,
+) -> _AuditRun:
+    """Audit the batches that have ended since the last run. Raises AuditError."""
+    findings = audit_counts(spark, checkpoint, options, before)
+    after = extend_manifest(begun, findings.judged, findings.waiting, findings.obstacles)
+    topics = {where.topic for where in findings.output.ranges}
+    manifest = replace(
+        after,
+        sources=tuple(sorted({*begun.sources, *findings.sources})),
+        targets=tuple(sorted({*begun.targets, *topics})),
+        positions=next_positions(findings.index, findings.output, after.next_batch or 0, findings.topic_ids),
+    )
+    done = f"{len(findings.judged):,} batches audited"
+    return manifest, _count_tables(spark, findings), done
+
+
+def _count_tables(spark: SparkSession, findings: Findings) -> Mapping[str, DataFrame]:
+    rows = [row for batch in findings.judged for row in batch.rows]
+    losses = [(*loss, True) for batch in findings.judged for loss in batch.losses]
+    tables = {}
+    if rows:
+        tables[PARTITIONS] = spark.createDataFrame(rows, _PARTITIONS_DDL)
+    if losses:
+        tables[LOSSES] = spark.createDataFrame(losses, RANGES_DDL)
+    return tables
+
+
+def _run_keys(
+    spark: SparkSession, begun: AuditManifest, options: KeysOptions, checkpoint: AuditedCheckpoint | None
+) -> _AuditRun:
+    """Compare all input consumed so far with the output. Raises AuditError."""
+    consumed: Mapping[TopicPartition, int] = {}
+    batch = None
+    if checkpoint is not None:
+        consumed, batch = consumed_by_query(checkpoint)
+        named = tuple(sorted({where.topic for where in consumed}))
+        targets = () if options.target_table else options.targets or checkpoint.targets()
+        options = replace(options, sources=named, targets=targets)
+    elif options.group:
+        consumed = consumed_by_group(options.properties, options.group, options.sources)
+    comparison = audit_keys(spark, options, consumed)
+    done = f"{count_noun(comparison.totals.due, 'record')} compared"
+    return _keys_manifest(begun, options, batch, comparison), comparison.tables, done
+
+
+def _keys_manifest(
+    begun: AuditManifest, options: KeysOptions, batch: int | None, comparison: KeyComparison
+) -> AuditManifest:
+    totals, tables = comparison.totals, comparison.tables
+    whole = not (comparison.obstacles or totals.missing or totals.duplicated)
+    return replace(
+        begun,
+        sources=options.input_names,
+        targets=options.output_names,
+        proved_through=batch if whole else None,
+        input=totals.due,
+        readable=totals.found,
+        duplicated=totals.duplicated,
+        missing=totals.missing,
+        obstacles=comparison.obstacles,
+        condition="" if options.where == EVERY_RECORD else options.where,
+        compared=comparison.compared,
+        losses=first_ranges(tables.get(LOSSES)),
+        duplicates=first_ranges(tables.get(DUPLICATES)),
+        loss_keys=first_keys(tables.get(LOSS_KEYS)),
+        duplicate_keys=first_keys(tables.get(DUPLICATE_KEYS)),
+    )
 
 
 def run_triggered(spark: SparkSession, options: argparse.Namespace) -> Iterator[str]:

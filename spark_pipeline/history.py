@@ -39,8 +39,7 @@ from spark_pipeline.job import (
     positive_number,
     run_job,
 )
-from spark_pipeline.reports.batches import History
-from spark_pipeline.reports.store import HistoryError, ReportStore
+from spark_pipeline.reports.batches import History, HistoryError, ReportStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
-from sandbox.engines.gateway import java_gateway
+from sandbox.engines.kafka import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.java.tools import VERSION

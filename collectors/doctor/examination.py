@@ -16,8 +16,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient, fail, ok, skip, warn
-from collectors.doctor.sight import check_action_rights, check_read_rights, doctor_checks, look_over
+from collectors.doctor.sight import (
+    CheckStatus,
+    DoctorCheck,
+    Patient,
+    check_action_rights,
+    check_read_rights,
+    doctor_checks,
+    fail,
+    look_over,
+    ok,
+    skip,
+    warn,
+)
 from fenceline.authentication.mechanisms import (
     CannotAuthenticate,
     mechanism_of,

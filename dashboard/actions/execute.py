@@ -24,7 +24,7 @@ from dashboard.actions import inspect
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections, NoRoot
 from dashboard.actions.handlers import abort_marker, batches, fence, sink_transactions
-from dashboard.actions.results import Result, SubjectOutcome, action_state, failed_result
+from dashboard.actions.store import Result, SubjectOutcome, action_state, failed_result
 from dashboard.celery import app
 from dashboard.models import Action
 from dashboard.runtime import loop

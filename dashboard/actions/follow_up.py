@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from dashboard.actions import execute
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections
-from dashboard.actions.results import Result, SubjectOutcome, action_state, failed_result
+from dashboard.actions.store import Result, SubjectOutcome, action_state, failed_result
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.runtime.leases import Lease, renew

@@ -2,8 +2,7 @@
 
 from dashboard.api import list_files, problems
 from dashboard.api.auth import bearer, limit_rate, session
-from dashboard.api.known_names import know_cluster, know_request
-from dashboard.api.problems import DescribedAPI
+from dashboard.api.problems import DescribedAPI, know_cluster, know_request
 from dashboard.api.routers import (
     actions,
     alerts,

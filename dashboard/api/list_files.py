@@ -13,7 +13,7 @@ from ninja.errors import ValidationError
 from pydantic import BaseModel
 from pydantic import ValidationError as WrongFields
 
-from dashboard.api.known_names import refuse_repeated, refuse_unknown_names
+from dashboard.api.problems import refuse_repeated, refuse_unknown_names
 from dashboard.runtime.csv_text import csv_text
 
 #: Items in a page of an export: no list has a smaller maximum for `limit`.

@@ -1,19 +1,28 @@
-"""Answer every error as an RFC 9457 problem, `application/problem+json`, and describe them in OpenAPI."""
+"""Answer every error as an RFC 9457 problem, `application/problem+json`, and describe them in OpenAPI.
 
+Names in a request are checked: an unknown parameter or field is rejected, with the nearest known name.
+"""
+
+import difflib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, wraps
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI, Schema
-from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.errors import AuthenticationError, HttpError
+from ninja.errors import ValidationError as InvalidRequest
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
+from ninja.params.models import ParamModel
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from dashboard.runtime import visibility
 from dashboard.runtime.database_errors import explain_error, log_line
 from dashboard.runtime.problems import problem_response
 
@@ -24,6 +33,14 @@ _SIGN_IN = "Sign in, or send 'Authorization: Bearer TOKEN' (manage.py create_tok
 _NOTHING = "literal['']"
 #: Seconds to wait after a temporary error.
 RETRY_AFTER_S = 5
+#: The most unknown names in one response, and the most letters of a name.
+_MOST, _LONGEST = 20, 60
+_AS_OF_NOW = (
+    "this is known as of now, without history; "
+    "ask /api/v1/events or /api/v1/transitions for what happened in a range"
+)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Problem(Schema):
@@ -52,7 +69,7 @@ class RefusedRequest(HttpError):
 def install_handlers(api: NinjaAPI) -> None:
     """Answer every error of `api` as a problem."""
     api.add_exception_handler(AuthenticationError, _unauthenticated)
-    api.add_exception_handler(ValidationError, _invalid)
+    api.add_exception_handler(InvalidRequest, _invalid)
     api.add_exception_handler(Http404, _not_found)
     api.add_exception_handler(HttpError, _refused)
     api.add_exception_handler(DatabaseError, database_problem)
@@ -152,3 +169,92 @@ def _statuses(operation: Mapping[str, Any]) -> Iterator[int]:
         yield 404
     if "requestBody" in operation:
         yield 413
+
+
+class Body(BaseModel):
+    """The body of a request, or a part of one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, sent: object) -> object:
+        if isinstance(sent, Mapping):
+            refuse_unknown_names(sent, cls.model_fields)
+        return sent
+
+
+class _Request(ParamModel):
+    """Checks a request beside the operation's own models, so that one response lists every error."""
+
+    __ninja_param_source__ = "query"  # type: ignore[assignment]
+    __ninja_flatten_map_reverse__: ClassVar[Mapping[Any, Any]] = {}
+    #: None if the operation reads the query string itself.
+    parameters: ClassVar[Collection[str] | None]
+    has_body: ClassVar[bool]
+
+    @classmethod
+    def get_request_data(cls, request: HttpRequest, api: NinjaAPI, path_params: dict[str, Any]) -> None:
+        if not cls.has_body and request.body.strip() not in (b"", b"{}", b"null"):
+            raise HttpError(422, "body: this request takes none, and nothing was done; send it without.")
+        if cls.parameters is not None:
+            refuse_unknown_names(request.GET, cls.parameters)
+            refuse_repeated(request)
+
+
+def refuse_unknown_names(sent: Collection[str], known: Collection[str]) -> None:
+    """Raise Pydantic's ValidationError for unknown names."""
+    _raise((name, _unknown(name, known)) for name in sent if name not in known)
+
+
+def refuse_repeated(request: HttpRequest) -> None:
+    """Raise Pydantic's ValidationError for repeated parameters."""
+    counts = ((name, len(values)) for name, values in request.GET.lists())
+    _raise((name, f"it is given {count} times; give it once") for name, count in counts if count > 1)
+
+
+def know_request(run: Callable[P, R]) -> Callable[P, R]:
+    """Make an operation reject parameters, and a body, that it does not declare; a ninja view decorator."""
+    operation: Operation = run.__self__  # type: ignore[attr-defined]
+    sources = {model.__ninja_param_source__: model for model in operation.models}
+    query = getattr(sources.get("query"), "__ninja_flatten_map__", {})
+    names = None if operation.signature.has_kwargs else tuple(query)
+    model = type("Request", (_Request,), {"parameters": names, "has_body": "body" in sources})
+    operation.models = [model, *operation.models]
+    return run
+
+
+def know_cluster(view: Callable[..., R]) -> Callable[..., R]:
+    """Make an operation answer 404 if its `cluster` parameter names a cluster that is not configured."""
+
+    @wraps(view)
+    def checked(request: HttpRequest, *args: Any, **values: Any) -> R:
+        asked = request.GET.get("cluster", "")
+        if asked and asked not in {row.name for row in visibility.configured_clusters()}:
+            raise Http404(f"No cluster '{asked[:_LONGEST]}' is configured.")
+        return view(request, *args, **values)
+
+    return checked
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    if name in ("from", "to"):
+        return _AS_OF_NOW
+    near = difflib.get_close_matches(name[:_LONGEST], known, n=1) or [
+        prefix for prefix in known if name.startswith(prefix)
+    ]
+    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known) or 'none'}"
+    return f"this name is not known here; {hint}"
+
+
+def _raise(errors: Iterator[tuple[str, str]]) -> None:
+    lines = [
+        InitErrorDetails(
+            type=PydanticCustomError("unknown_name", "{words}", {"words": words}),
+            loc=(name[:_LONGEST],),
+            input=None,
+        )
+        for name, words in errors
+    ][:_MOST]
+    if lines:
+        raise ValidationError.from_exception_data("request", lines)

@@ -1,7 +1,7 @@
 """Run endless Celery work in slices: take a lease, work for 30 s, hand the lease to the next message.
 
 A slice works in turns: a tail's slice in its own thread, all others in the threads of
-`dashboard.tasks.turns`. At its end it sends a message for its successor, which takes over by the token in the
+`dashboard.tasks.slice`. At its end it sends a message for its successor, which takes over by the token in the
 message. If a kill, a lost message or an error breaks the chain, beat repairs it: every 2 s it sends a first
 slice for leases without a holder. While Redis rejects the message, or other writers lock the database, the
 slice goes on.

@@ -1,6 +1,6 @@
 """Users and their roles: invite, change, disable, reset. Refused changes raise `AccessRefused`.
 
-The signals of `dashboard.system.audit` record each change; those of `dashboard.system.live_sessions`
+The signals of `dashboard.system.audit` record each change; those of `dashboard.web.server.live_socket`
 close affected live sockets.
 """
 

@@ -1,27 +1,33 @@
-"""Poll groups, coordinators, capabilities, checkpoints of Spark and Flink, engines' REST APIs and the audit
-job's results, and compare coordinators' lists with rows, as Celery tasks.
+"""Poll partitions with their open transactions, groups, coordinators, capabilities, checkpoints of Spark and
+Flink, engines' REST APIs and the audit job's results, and compare coordinators' lists with rows, as Celery
+tasks.
 """
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from typing import TypeVar
 
+from celery import shared_task
 from django.conf import settings
 
 from collectors.checkpoints.collector import CheckpointsCollector, ObservedCheckpoints
-from collectors.doctor.checks import Patient
-from collectors.doctor.sight import probe_capabilities
+from collectors.doctor.sight import Patient, probe_capabilities
 from collectors.engines import EnginesCollector
 from collectors.flink import FlinkCollector, ObservedFlinkJobs
 from collectors.kafka.coordinators import CoordinatorCollector
 from collectors.kafka.groups import GroupsCollector
 from collectors.kafka.markers import MarkerTail
+from collectors.kafka.partitions import PartitionCollector
 from collectors.kafka.reconcile import Reconciler
+from collectors.kafka.record_lens import read_writers
 from dashboard.config import CheckpointRoot, ClusterConfig, EngineEndpoint
 from dashboard.engines import store as engine_store
 from dashboard.groups import store as group_store
 from dashboard.history.audits import read_audits, save_audits
+from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_names, leases, loop
+from dashboard.runtime.leases import Lease
 from dashboard.streaming import checkpoint_store
 from dashboard.system import capabilities as capability_store
 from dashboard.tasks.slice import (
@@ -38,12 +44,18 @@ from dashboard.tasks.slice import (
 )
 from dashboard.tasks.tails import tail_name
 from dashboard.transactions import coordinators, reconcile_store
-from transaction_admin.api import AdminUnavailable
+from fenceline.decode.record_batches import BatchWriters
+from fenceline.facts import TopicPartition
+from fenceline.kafka.partitions import ProducerState
+from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.properties import CannotTranslate
 
 #: Milliseconds between two checks of capabilities; a new grant shows within this time.
 _CAPABILITIES_EVERY_MS = 60_000
 _CAPABILITIES_TICK_S = 5.0
+#: Collectors by cluster, kept from slice to slice, with the token of their last lease.
+_watchers: dict[str, tuple[PartitionCollector, int]] = {}
 
 
 def _open_coordinators(config: ClusterConfig) -> CoordinatorCollector:
@@ -244,4 +256,122 @@ POLLED = (
     Polled("collectors.flink", collector_names.FLINK, poll_flink, _flink_roots),
     Polled("collectors.engines", engine_store.NAME, poll_engines, _engine_apis),
     audits,
+)
+
+
+def poll_in_turns(lease: Lease) -> loop.Turns:
+    """Poll and save as the holder of `lease`, in turns."""
+    config = settings.FENCELINE.clusters[lease.cluster]
+    tails = [tail_name(shard) for shard in range(settings.SHARDS)]
+    rows = partition_store.PartitionRows(
+        lease, tails, vouched=config.sees_all_transactional_ids, scope=config.scope
+    )
+
+    def poll() -> loop.Turns:
+        watcher = _watcher(lease, rows)
+        yield watcher.wait_s()
+        _poll(lease, watcher, rows)
+
+    return poll_repeatedly(lease, poll, disconnect)
+
+
+def _poll(lease: Lease, watcher: PartitionCollector, rows: partition_store.PartitionRows) -> None:
+    rows.now_ms = loop.now_ms()
+    try:
+        partition_store.save_partitions(lease, watcher.poll(rows.now_ms, rows), now_ms=loop.now_ms())
+    except BaseException:
+        # Discard the collector, because it remembers an observation that was not saved.
+        disconnect(lease.cluster)
+        raise
+
+
+def _watcher(lease: Lease, rows: partition_store.PartitionRows) -> PartitionCollector:
+    """Return the collector of the previous slice; a new one if another process has polled since."""
+    watcher, token = _watchers.get(lease.cluster, (None, 0))
+    if watcher is not None and lease.is_unbroken_since(token):
+        _watchers[lease.cluster] = watcher, lease.token
+        return watcher
+    disconnect(lease.cluster)
+    config = settings.FENCELINE.clusters[lease.cluster]
+    reads = open_reads(config)
+    limits = settings.FENCELINE.limits
+    watcher = PartitionCollector(
+        reads,
+        open_admin(config),
+        rows,
+        every_s=limits.partitions_every_s,
+        grace_s=limits.late_grace_s,
+    )
+    _watchers[lease.cluster] = watcher, lease.token
+    return watcher
+
+
+def disconnect(cluster: str) -> None:
+    """Close the connections to a cluster and discard its collector: the next poll starts from the rows."""
+    watcher, _ = _watchers.pop(cluster, (None, 0))
+    if watcher is not None:
+        watcher.close()
+
+
+@shared_task(name="collectors.look_at_replicas")
+def poll_replicas(cluster: str, topic: str, partition: int) -> None:
+    """Ask every replica of a partition for its producers, and save each answer."""
+    if cluster not in settings.FENCELINE.clusters:
+        return
+    where = TopicPartition(topic, partition)
+    try:
+        with closing(open_reads(settings.FENCELINE.clusters[cluster])) as reads:
+            answers, leader, ids = _ask_replicas(reads, where)
+            writers = _ask_writers(reads, where)
+    except (AdminUnavailable, CannotTranslate) as blind:
+        answers = dict.fromkeys(partition_store.replica_brokers(cluster, where), str(blind))
+        leader, ids, writers = None, {}, None
+    partition_store.save_replicas(
+        cluster,
+        where,
+        answers,
+        leader=leader,
+        ids=ids,
+        now_ms=loop.now_ms(),
+        writers=writers,
+    )
+
+
+def _ask_writers(reads: ClusterReads, where: TopicPartition) -> BatchWriters | None:
+    """Return the writers of the newest batches, None if the leader does not answer."""
+    try:
+        writers = read_writers(reads, where)
+    except AdminUnavailable:
+        return None
+    return None if isinstance(writers, Unseen) else writers
+
+
+def _ask_replicas(
+    reads: ClusterReads, where: TopicPartition
+) -> tuple[Mapping[int, Sequence[ProducerState] | str], int | None, Mapping[int, str]]:
+    """Return each replica's answer, the leader, and the producers' known transactional ids."""
+    place = reads.describe_topology([where.topic]).partitions.get(where)
+    answers: dict[int, Sequence[ProducerState] | str] = {}
+    for broker in place.replicas if place else ():
+        answer = reads.describe_producers([where], broker)[where]
+        answers[broker] = answer.reason if isinstance(answer, Unseen) else answer
+    producer_ids = {
+        producer.producer_id
+        for states in answers.values()
+        if not isinstance(states, str)
+        for producer in states
+    }
+    try:
+        ids = reads.transactional_ids(producer_ids)
+    except AdminUnavailable:
+        # Producers are useful without their transactional ids too.
+        ids = {}
+    return answers, place.leader if place else None, ids
+
+
+polled = Polled(
+    "collectors.partitions",
+    partition_store.NAME,
+    poll_in_turns,
+    lambda _: settings.FENCELINE.limits.partitions_every_s,
 )

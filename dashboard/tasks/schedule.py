@@ -11,7 +11,7 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names, leases, loop, retention
-from dashboard.tasks import partitions, polls, recoveries, tails
+from dashboard.tasks import polls, recoveries, tails
 from dashboard.tasks.slice import PerCluster, Polled, each_second
 
 #: Seconds between two portions while there are rows to prune, and while there are none.
@@ -90,7 +90,7 @@ JUDGES = (
     Polled("dashboard.follow_actions", follow_up.NAME, _follow, ttl=follow_up.TTL),
 )
 _ALL = (
-    tails.tailed, tails.tailed_offsets, partitions.polled, recoveries.polled, *polls.POLLED, *JUDGES,
+    tails.tailed, tails.tailed_offsets, polls.polled, recoveries.polled, *polls.POLLED, *JUDGES,
 )  # fmt: skip
 
 

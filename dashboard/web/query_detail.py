@@ -24,7 +24,7 @@ from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.charts import query_figures
 from dashboard.web.charts.series_figures import subject_history
-from dashboard.web.forms.chips import chosen_tab, detail_tabs
+from dashboard.web.forms.lists import chosen_tab, detail_tabs
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.headlines.detail import DetailHeadline, query_headline
 from dashboard.web.page_context import attach_lines

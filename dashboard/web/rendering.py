@@ -20,8 +20,7 @@ from dashboard.system import access
 from dashboard.web import page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
-from dashboard.web.forms.chips import Filters
-from dashboard.web.forms.lists import Heading, table_columns
+from dashboard.web.forms.lists import Filters, Heading, table_columns
 from dashboard.web.per_request import now_ms
 from fenceline.decode import text
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sandbox import wait_until
-from sandbox.engines.gateway import start_jvm
+from sandbox.engines.kafka import start_jvm
 from sandbox.java import fetch_jars, find_java
 
 #: Java packages that Flink opens by reflection.

@@ -21,9 +21,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from sandbox import SandboxError, clients, wait_until
-from sandbox.engines.connect import ConnectWorker, connect_worker
 from sandbox.engines.flink import FlinkProcess, checkpoint_number
-from sandbox.engines.streams import StreamsInstance, streams_instance
+from sandbox.engines.kafka import ConnectWorker, StreamsInstance, connect_worker, streams_instance
 from sandbox.scenes.paused import pause_process
 from sandbox.scenes.scene_context import Report, Stage, announce_jars, flink_checkpoints, steady_input
 from sandbox.scenes.wire import has_open_transaction

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import closing
-from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -22,10 +21,9 @@ from fenceline.kafka.groups import Committed
 from fenceline.spark.records import Broken, Decision, InputRange, Ledger, LedgerState, Positions
 from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.cluster import connect_reads
-from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.hadoop import open_from_spark
-from spark_pipeline.sink.ledger import LedgerFolder
+from spark_pipeline.sink.ledger import LedgerFolder, QueryFiles
 from spark_pipeline.sink.storage import Storage
 from transaction_admin.api import Unseen
 
@@ -105,17 +103,11 @@ class AuditedCheckpoint:
         return None if isinstance(offsets, Broken) else offsets
 
 
-class ConsumedInput(NamedTuple):
-    """The next offset to read in each partition; every earlier record has its output."""
+def consumed_by_query(checkpoint: AuditedCheckpoint) -> tuple[Mapping[TopicPartition, int], int]:
+    """Return the next offset of each partition by a query's last committed batch, and that batch.
 
-    positions: Mapping[TopicPartition, int]
-    #: The id and the last batch of a Spark query.
-    query_id: str = ""
-    batch: int | None = None
-
-
-def consumed_by_query(checkpoint: AuditedCheckpoint) -> ConsumedInput:
-    """Return the input that a query's last committed batch has consumed. Raises AuditError."""
+    Every earlier record has its output. Raises AuditError.
+    """
     finished = checkpoint.finished()
     if not finished:
         raise AuditError(f"{checkpoint.path} has no committed batch yet")
@@ -126,10 +118,12 @@ def consumed_by_query(checkpoint: AuditedCheckpoint) -> ConsumedInput:
         if source.end is not None and positions is None:
             raise AuditError(f"{checkpoint.path}/offsets/{batch}: source {source.source} is no Kafka topic")
         ends = {**ends, **(positions or {})}
-    return ConsumedInput(ends, checkpoint.query_id, batch)
+    return ends, batch
 
 
-def consumed_by_group(properties: Mapping[str, str], group: str, topics: Collection[str]) -> ConsumedInput:
+def consumed_by_group(
+    properties: Mapping[str, str], group: str, topics: Collection[str]
+) -> Mapping[TopicPartition, int]:
     """Return a group's committed offsets of topics. Raises AuditError.
 
     Pending commits do not count: their transaction may still abort.
@@ -148,4 +142,4 @@ def consumed_by_group(properties: Mapping[str, str], group: str, topics: Collect
         ends[where] = commit.offset
     if not ends:
         raise AuditError(f"group {group} has committed nothing of {', '.join(sorted(topics))}")
-    return ConsumedInput(ends)
+    return ends

@@ -32,7 +32,6 @@ from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from spark_pipeline.audits import AuditError
-from spark_pipeline.audits.checkpoint import ConsumedInput
 from spark_pipeline.audits.cluster import FETCH_BYTES, TopicEnds, connect_reads, read_topics
 from spark_pipeline.audits.sources import (
     SPARK_ERRORS,
@@ -98,7 +97,9 @@ class KeyComparison:
     obstacles: tuple[AuditObstacle, ...]
 
 
-def audit_keys(spark: SparkSession, options: KeysOptions, consumed: ConsumedInput) -> KeyComparison:
+def audit_keys(
+    spark: SparkSession, options: KeysOptions, consumed: Mapping[TopicPartition, int]
+) -> KeyComparison:
     """Compare all consumed input with the output. Raises AuditError."""
     try:
         table = _source_table(spark, options)
@@ -191,10 +192,12 @@ def _is_readable(first: TopicEnds, now: TopicEnds) -> bool:
     return all(now.offsets[where].lso >= offsets.high_watermark for where, offsets in first.offsets.items())
 
 
-def _due_ranges(sources: TopicEnds, consumed: ConsumedInput) -> Mapping[TopicPartition, tuple[int, int]]:
+def _due_ranges(
+    sources: TopicEnds, consumed: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, tuple[int, int]]:
     ends = {}
     for where, now in sources.offsets.items():
-        position = consumed.positions.get(where, 0)
+        position = consumed.get(where, 0)
         if position > now.high_watermark:
             raise AuditError(
                 f"{where} ends at {now.high_watermark:,}, and its consumer is at {position:,}: the topic was "

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from fenceline.facts import TopicPartition
 from spark_pipeline.audits import AuditError
-from spark_pipeline.folder import OutputFolder
+from spark_pipeline.job import OutputFolder
 
 #: Spark's exceptions, as Python sees them.
 SPARK_ERRORS = (PySparkException, Py4JJavaError)

@@ -16,7 +16,7 @@ from fenceline.audit.manifest import (
 )
 from fenceline.history.reports import part_name
 from spark_pipeline.audits import AuditError
-from spark_pipeline.folder import ManifestLog, OutputFolder
+from spark_pipeline.job import ManifestLog, OutputFolder
 
 #: Manifests to keep.
 _KEPT = 20

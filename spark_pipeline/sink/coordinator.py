@@ -16,10 +16,9 @@ from fenceline.decode.ledger import Names, Round
 from fenceline.formatting import count_noun
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Ledger, SinkTransaction
 from spark_pipeline.sink import names
-from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.cluster import PartitionCounts
 from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError, id_list, input_text
-from spark_pipeline.sink.ledger import LedgerFolder
+from spark_pipeline.sink.ledger import LedgerFolder, QueryFiles
 from spark_pipeline.sink.startup_checks import SinkSettings, StartupChecks, now_ms
 from spark_pipeline.sink.steps import Observer, Step
 from spark_pipeline.sink.storage import Storage

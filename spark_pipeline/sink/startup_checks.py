@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from fenceline.decode.ledger import Names
 from fenceline.spark.records import Decision, Ledger
-from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import Refused, input_text
-from spark_pipeline.sink.ledger import LedgerFolder
+from spark_pipeline.sink.ledger import LedgerFolder, QueryFiles
 from spark_pipeline.sink.patience import PATIENCE_S
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
-from sandbox.engines.gateway import java_gateway
+from sandbox.engines.kafka import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.brokers import create_topics

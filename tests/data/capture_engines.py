@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.engines.connect import connect_worker
 from sandbox.engines.flink import FlinkProcess
+from sandbox.engines.kafka import connect_worker
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from sandbox.scenes.scene_context import steady_input

@@ -23,7 +23,7 @@ from py4j.java_gateway import JavaGateway
 
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TransactionRecord
-from sandbox.engines.gateway import java_gateway
+from sandbox.engines.kafka import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.brokers import create_topics

@@ -13,7 +13,7 @@ from dashboard.actions import execute
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.follow_up import Following
-from dashboard.actions.results import SubjectOutcome, action_state
+from dashboard.actions.store import SubjectOutcome, action_state
 from dashboard.models import Action, Cluster, Recovery, Token
 from dashboard.runtime import collector_store
 from dashboard.system.access import ROLES, Actor

@@ -18,8 +18,8 @@ from kombu.exceptions import OperationalError as RedisAway
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Collector
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import turns
-from dashboard.tasks.turns import PER_CLUSTER, SLOW_S, TurnLane, TurnLanes, TurnPool
+from dashboard.tasks import slice
+from dashboard.tasks.slice import PER_CLUSTER, SLOW_S, TurnLane, TurnLanes, TurnPool
 from tests.sql import switch_database
 from tests.waiting import wait_for
 
@@ -258,4 +258,4 @@ def test_a_slice_that_is_over_hands_on_or_goes_on_without_redis(begin: Begin, ta
 
 
 def test_a_process_has_one_pool() -> None:
-    assert turns.pool() is turns.pool()
+    assert slice.pool() is slice.pool()

@@ -11,7 +11,7 @@ from py4j.java_gateway import JavaGateway
 
 from fenceline.engines.flink.records import UNKNOWN_SUBTASK
 from sandbox.engines.flink import JVM_OPTIONS
-from sandbox.engines.gateway import java_gateway
+from sandbox.engines.kafka import java_gateway
 from sandbox.java import fetch_jars, find_java
 from tests.java.clients import elements
 

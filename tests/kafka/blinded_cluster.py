@@ -18,7 +18,7 @@ from dashboard.groups import store as group_store
 from dashboard.models import Collector, FindingRecord, GapRecord, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import partitions, polls, tails
+from dashboard.tasks import polls, tails
 from dashboard.tasks.slice import poll_repeatedly
 from dashboard.transactions import reconcile_store
 from fenceline.facts import OPEN_STATES
@@ -178,7 +178,7 @@ class BlindedCluster:
         for topic in (tails.tailed, tails.tailed_offsets):
             tails._cool(topic._topic, self._works[0][0])
         polls.reconcilers.discard(self.name)
-        partitions.disconnect(self.name)
+        polls.disconnect(self.name)
         polls.group_collectors.discard(self.name)
 
     def live(self, dice: random.Random) -> None:
@@ -220,12 +220,12 @@ class BlindedCluster:
     def _partitions(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:
             ours = partition_store.PartitionRows(lease, [tails.tail_name(0)], vouched=False)
-            watcher = partitions._watcher(lease, ours)
+            watcher = polls._watcher(lease, ours)
             watcher._full_at = 0
-            partitions._poll(lease, watcher, ours)
+            polls._poll(lease, watcher, ours)
             yield 0.0
 
-        take_turns(poll_repeatedly(lease, poll, partitions.disconnect), _AT_ONCE_S)
+        take_turns(poll_repeatedly(lease, poll, polls.disconnect), _AT_ONCE_S)
 
     def _groups(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:

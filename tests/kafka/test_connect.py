@@ -29,7 +29,7 @@ from fenceline.engines.status import (
 )
 from fenceline.facts import TransactionState
 from fenceline.kafka.producer_identity import Engine
-from sandbox.engines.connect import ConnectWorker, connect_worker
+from sandbox.engines.kafka import ConnectWorker, connect_worker
 from sandbox.kafka import Broker
 from sandbox.scenes.scene_context import steady_input
 from tests.brokers import create_topics

@@ -14,9 +14,8 @@ from confluent_kafka.admin import (
 )
 from py4j.java_gateway import JavaGateway
 
-from collectors.doctor.checks import Patient
 from collectors.doctor.examination import CheckStatus, DoctorCheck
-from collectors.doctor.sight import probe_capabilities
+from collectors.doctor.sight import Patient, probe_capabilities
 from dashboard.runtime import collector_store
 from dashboard.system import capabilities
 from dashboard.tasks.polls import look_over_cluster

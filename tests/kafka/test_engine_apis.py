@@ -9,8 +9,8 @@ import pytest
 from collectors.engines import EnginesCollector
 from dashboard.config.engines import EngineEndpoint
 from fenceline.engines.status import EngineAnswer, EngineKind
-from sandbox.engines.connect import connect_worker
 from sandbox.engines.flink import FlinkProcess
+from sandbox.engines.kafka import connect_worker
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from sandbox.scenes.scene_context import steady_input

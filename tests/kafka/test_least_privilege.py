@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from django.test import override_settings
 
-from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
+from collectors.doctor.sight import CheckStatus, DoctorCheck, Patient
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import PartitionRecord, Transaction
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import partitions, polls, recoveries, tails
+from dashboard.tasks import polls, recoveries, tails
 from dashboard.tasks.tails import Tailed
 from fenceline.kafka.acls import Resource
 from fenceline.kafka.scope import EVERYTHING, Scope
@@ -53,7 +53,7 @@ COLLECTORS = {
     "transaction_state": _tail(tails.tailed),
     "consumer_offsets": _tail(tails.tailed_offsets),
     "reconcile": polls.reconcile,
-    "partitions": partitions.poll_in_turns,
+    "partitions": polls.poll_in_turns,
     "groups": polls.poll_groups,
     "recoveries": recoveries.follow_in_turns,
     "capabilities": polls.check_capabilities,

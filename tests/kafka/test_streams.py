@@ -15,7 +15,7 @@ from dashboard.models import Group, Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from fenceline.engines.status import StreamsStore
 from fenceline.kafka.producer_identity import Engine, StreamsTopic, streams_topic
-from sandbox.engines.streams import StreamsInstance, streams_instance
+from sandbox.engines.kafka import StreamsInstance, streams_instance
 from sandbox.kafka import Broker
 from sandbox.scenes.scene_context import steady_input
 from tests.brokers import create_topics

@@ -17,7 +17,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.flow.readers import outside_transactions
 from dashboard.models import Collector, PartitionRecord, PinRecord, ReplicaLook
 from dashboard.runtime import leases
-from dashboard.tasks import partitions as task
+from dashboard.tasks import polls as task
 from fenceline.facts import TopicPartition
 from fenceline.flow.observations import ProducerKind
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason

@@ -31,7 +31,7 @@ from fenceline.history.reports import (
 from sandbox.kafka import Broker
 from spark_pipeline import history
 from spark_pipeline.reports import batches
-from spark_pipeline.reports.store import HistoryError
+from spark_pipeline.reports.batches import HistoryError
 from tests.brokers import create_topics, java
 from tests.java.clients import JavaAdmin
 from tests.kafka.random_transactions import ClientCluster, run_clients

@@ -13,7 +13,7 @@ from fenceline.audit.manifest import AuditVerdict
 from sandbox.kafka import Broker
 from spark_pipeline import replay
 from spark_pipeline.audits import AuditError
-from spark_pipeline.audits.replays import Replay
+from spark_pipeline.replay import Replay
 from tests.spark.audits import CLUSTER, PIPELINE, delete_records
 from tests.spark.test_audit_keys import GroupPipeline, records
 from tests.spark.topic_records import read_messages

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from sandbox import SandboxError, folder
-from sandbox.logs import print_line
 from sandbox.ports import require_free
+from sandbox.processes import print_line
 from sandbox.supervisor import Part, Supervisor
 from tests.waiting import port_answers
 

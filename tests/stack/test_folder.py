@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import SandboxError, folder
-from sandbox.logs import ROTATE_BYTES, PartLog
+from sandbox.processes import ROTATE_BYTES, PartLog
 
 
 @pytest.fixture

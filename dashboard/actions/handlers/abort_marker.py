@@ -10,8 +10,14 @@ from typing import NamedTuple
 
 from dashboard.actions import inspect
 from dashboard.actions.connections import ClusterConnections
-from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
-from dashboard.actions.store import plan_facts
+from dashboard.actions.store import (
+    RequestResult,
+    Result,
+    SubjectOutcome,
+    failed_result,
+    plan_facts,
+    stale_result,
+)
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.markers import Marked

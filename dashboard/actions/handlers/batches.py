@@ -20,8 +20,14 @@ from dashboard.actions.handlers.sink_transactions import (
     end_transactions,
     not_ended,
 )
-from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
-from dashboard.actions.store import plan_facts
+from dashboard.actions.store import (
+    RequestResult,
+    Result,
+    SubjectOutcome,
+    failed_result,
+    plan_facts,
+    stale_result,
+)
 from dashboard.runtime import loop
 from fenceline.decode.ledger import Round
 from fenceline.formatting import count_noun, list_names

@@ -9,8 +9,14 @@ import time
 from typing import NamedTuple
 
 from dashboard.actions.connections import ClusterConnections
-from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
-from dashboard.actions.store import plan_facts
+from dashboard.actions.store import (
+    RequestResult,
+    Result,
+    SubjectOutcome,
+    failed_result,
+    plan_facts,
+    stale_result,
+)
 from dashboard.runtime import loop
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TransactionState

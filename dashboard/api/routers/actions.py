@@ -17,7 +17,7 @@ from dashboard.actions import execute
 from dashboard.actions import planning as action_service
 from dashboard.actions import store as action_store
 from dashboard.api import schemas
-from dashboard.api.known_names import Body
+from dashboard.api.problems import Body
 from dashboard.models import Action
 from dashboard.runtime import loop
 from dashboard.runtime.collector_names import ACTIONS

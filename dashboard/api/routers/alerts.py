@@ -15,8 +15,7 @@ from dashboard.alerts import queries as alert_queries
 from dashboard.alerts import silences, validation
 from dashboard.api import schemas
 from dashboard.api.auth import require_permission
-from dashboard.api.known_names import Body
-from dashboard.api.problems import RefusedRequest
+from dashboard.api.problems import Body, RefusedRequest
 from dashboard.models import Alert, Delivery, Silence
 from dashboard.runtime import loop
 from dashboard.runtime.collector_names import ALERTS

@@ -18,7 +18,7 @@ from dashboard.alerts import queries as alert_queries
 from dashboard.alerts.deliver import notify_pages
 from dashboard.api import schemas
 from dashboard.api.auth import require_permission
-from dashboard.api.known_names import Body
+from dashboard.api.problems import Body
 from dashboard.api.routers.alerts import KeptMatchers, Matchers, Text, invalid_fields, read_matchers
 from dashboard.models import Channel, Delivery
 from dashboard.runtime.collector_names import ALERTS

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from dashboard.actions import offers
 from dashboard.api import schemas
 from dashboard.api.auth import require_permission
-from dashboard.api.known_names import Body
+from dashboard.api.problems import Body
 from dashboard.api.schemas import OfferOut, OwnerOut
 from dashboard.evaluation import finding_queries
 from dashboard.incidents import operators

@@ -34,7 +34,7 @@ from dashboard.web import addresses
 from dashboard.web.charts.figures import Figure
 from dashboard.web.charts.incident_figure import incident_figure
 from dashboard.web.flow.picture import flow_picture
-from dashboard.web.forms.chips import chosen_tab, detail_tabs
+from dashboard.web.forms.lists import chosen_tab, detail_tabs
 from dashboard.web.incidents import cards, timeline
 from dashboard.web.incidents.cards import headline_of, newest_cause
 from dashboard.web.incidents.timeline import IncidentHistory

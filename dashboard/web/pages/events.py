@@ -21,8 +21,7 @@ from dashboard.web.charts import event_figure
 from dashboard.web.event_timeline import step_seconds, timeline_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
-from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
-from dashboard.web.forms.lists import RowNumber, split_place
+from dashboard.web.forms.lists import ChipRow, Filters, RowNumber, marked_labels, plain_labels, split_place
 from dashboard.web.incidents.cards import incident_lines
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import list_view, read_query, render_page, signed_in

@@ -15,8 +15,7 @@ from dashboard.system import owners
 from dashboard.web import addresses, page_context
 from dashboard.web.charts.series_figures import series_context, subject_history
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import Filters
-from dashboard.web.forms.lists import Heading
+from dashboard.web.forms.lists import Filters, Heading
 from dashboard.web.headlines.detail import group_headline
 from dashboard.web.rendering import CLUSTER, OWNER, list_view, of_known_cluster, page_view, unknown_row
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute

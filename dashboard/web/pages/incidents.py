@@ -23,7 +23,7 @@ from dashboard.system.access import actor_of
 from dashboard.web import addresses
 from dashboard.web.charts.incident_figure import standalone_html
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import Filters, marked_labels
+from dashboard.web.forms.lists import Filters, marked_labels
 from dashboard.web.incidents import cards, detail
 from dashboard.web.incidents.detail import MOST, IncidentStory, fold_events, read_story, story_figure
 from dashboard.web.per_request import now_ms

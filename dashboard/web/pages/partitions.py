@@ -22,8 +22,7 @@ from dashboard.system import access, owners
 from dashboard.web import action_buttons, addresses, page_context
 from dashboard.web.charts.series_figures import series_context, subject_history
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import ChipRow, Filters, plain_labels
-from dashboard.web.forms.lists import Heading
+from dashboard.web.forms.lists import ChipRow, Filters, Heading, plain_labels
 from dashboard.web.headlines.detail import BlockedConsumer, partition_headline
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import (

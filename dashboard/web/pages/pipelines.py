@@ -24,7 +24,7 @@ from dashboard.web.flow.details import (
 )
 from dashboard.web.flow.picture import flow_picture, focus_url, node_url
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import Chip, Filters
+from dashboard.web.forms.lists import Chip, Filters
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import read_query, render_page, signed_in, why_empty
 from dashboard.web.routes import PageRoute

@@ -17,8 +17,7 @@ from dashboard.system import owners
 from dashboard.web import addresses, page_context
 from dashboard.web import query_detail as one_query
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import Filters, plain_labels
-from dashboard.web.forms.lists import Heading
+from dashboard.web.forms.lists import Filters, Heading, plain_labels
 from dashboard.web.headlines.overview import queries_headline, stuck_queries
 from dashboard.web.page_context import attach_lines, first_query
 from dashboard.web.per_request import now_ms

@@ -16,8 +16,8 @@ from dashboard.web import addresses
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, forbidden_page, of_known_cluster, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
-from fenceline import text
 from fenceline.facts import TopicPartition
+from fenceline.text import explain_fate, explain_readers, explain_sequence
 
 #: A record's place, such as `payments-3@48211`.
 _PLACE = re.compile(r"(.{1,249})-([0-9]{1,9})@([0-9]{1,19})")
@@ -93,9 +93,9 @@ def _context(
     return {
         **context,
         "lens": lens,
-        "fate": text.explain_fate(lens.look),
-        "readers": text.explain_readers(lens.look),
-        "sequence": text.explain_sequence(lens.look),
+        "fate": explain_fate(lens.look),
+        "readers": explain_readers(lens.look),
+        "sequence": explain_sequence(lens.look),
         "payload": _payload(lens) if with_payload and not hidden else None,
     }
 

@@ -18,7 +18,7 @@ from dashboard.system import owners
 from dashboard.web import page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
-from dashboard.web.forms.chips import Filters
+from dashboard.web.forms.lists import Filters
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import clock_steps, list_view, of_known_cluster, or_404, render_page, signed_in
 from dashboard.web.routes import PageRoute

@@ -17,7 +17,7 @@ from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
 from dashboard.web.charts import figures as charts
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import Filters
+from dashboard.web.forms.lists import Filters
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.rendering import read_query, render_page, signed_in
 from dashboard.web.routes import PageRoute

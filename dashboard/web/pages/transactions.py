@@ -27,7 +27,7 @@ from dashboard.web import action_buttons, addresses, page_context, transaction_s
 from dashboard.web.charts import figures as charts
 from dashboard.web.charts.series_figures import events_url
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import Filters, marked_labels
+from dashboard.web.forms.lists import Filters, marked_labels
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
 from dashboard.web.pages.recoveries import row_of

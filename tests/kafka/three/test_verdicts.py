@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from dashboard.models import ReplicaLook
-from dashboard.tasks import partitions as task
+from dashboard.tasks import polls as task
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, PartitionVerdict, VerdictReason
 from fenceline.plans.plan import Act

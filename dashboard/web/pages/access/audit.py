@@ -12,7 +12,7 @@ from dashboard.system import access, audit
 from dashboard.web import action_buttons, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
-from dashboard.web.forms.chips import Filters
+from dashboard.web.forms.lists import Filters
 from dashboard.web.markdown import plain_number
 from dashboard.web.per_request import derive_once, now_ms
 from dashboard.web.rendering import forbidden_page, list_view, signed_in

@@ -25,7 +25,7 @@ from dashboard.system.access import actor_of
 from dashboard.web import action_buttons, addresses, markdown, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
-from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
+from dashboard.web.forms.lists import ChipRow, Filters, marked_labels, plain_labels
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import list_view, or_404, page_view, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number

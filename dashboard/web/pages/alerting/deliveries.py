@@ -16,7 +16,7 @@ from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import Filters, plain_labels
+from dashboard.web.forms.lists import Filters, plain_labels
 from dashboard.web.per_request import derive_once
 from dashboard.web.rendering import (
     action_view,
