@@ -34,7 +34,7 @@ from fenceline.history.reports import manifest_name, manifest_number
 from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.cluster import kafka_connection, read_topics
 from spark_pipeline.audits.keys import EVERY_RECORD
-from spark_pipeline.audits.sources import RecordRange, read_records
+from spark_pipeline.audits.sources import RecordRanges, read_records
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.exactly_once import explain_error
 from spark_pipeline.job import BatchFunction, folder_name, java_properties, job_parser, run_job
@@ -176,9 +176,9 @@ class Replay:
         chosen = read.where(self._options.where)
         return chosen.selectExpr(f"{self._options.key} AS key", f"{self._options.value} AS value", "headers")
 
-    def _refuse_deleted(self, spans: Sequence[RecordRange]) -> None:
-        topics = read_topics(kafka_connection(self._options.java), {span.partition.topic for span in spans})
-        for where, first, end in spans:
+    def _refuse_deleted(self, spans: RecordRanges) -> None:
+        topics = read_topics(kafka_connection(self._options.java), {where.topic for where in spans})
+        for where, (first, end) in spans.items():
             now = topics.offsets.get(where)
             if now is None or first < now.log_start or end > now.high_watermark:
                 begins = (
@@ -190,14 +190,14 @@ class Replay:
                 )
 
 
-def _spans(ranges: Sequence[AuditedRange]) -> Sequence[RecordRange]:
+def _spans(ranges: Sequence[AuditedRange]) -> RecordRanges:
     """Return one range for each partition that covers all of its ranges."""
-    found: dict[TopicPartition, RecordRange] = {}
+    found: dict[TopicPartition, tuple[int, int]] = {}
     for topic, partition, first, end in ranges:
         where = TopicPartition(topic, partition)
-        before = found.get(where, RecordRange(where, first, end))
-        found[where] = RecordRange(where, min(first, before.from_offset), max(end, before.to_offset))
-    return list(found.values())
+        known_first, known_end = found.get(where, (first, end))
+        found[where] = min(first, known_first), max(end, known_end)
+    return found
 
 
 def _read_list(text: str) -> Sequence[AuditedRange]:

@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 from collectors.kafka.markers import Markers
@@ -55,14 +55,6 @@ class PreviousGroupState(CommitterRows, Protocol):
         """Return the newest commits of groups that the tail reads completely; omit other groups."""
 
 
-@dataclass(slots=True)
-class _GroupPoll:
-    """The results of a poll so far."""
-
-    groups: dict[str, SeenGroup] = field(default_factory=dict)
-    gaps: dict[str, str] = field(default_factory=dict)
-
-
 class GroupsCollector(PollTimer):
     """Polls one cluster. `poll` raises `AdminUnavailable` if no request at all is answered."""
 
@@ -99,28 +91,29 @@ class GroupsCollector(PollTimer):
 
     def _observe(self, now_ms: int, ours: PreviousGroupState) -> ObservedGroups:
         listing = self._reads.list_groups()
-        poll = self._committed(listing, ours)
+        groups = self._committed(listing, ours)
+        gaps = dict(_gaps(groups))
         for unseen in listing.unseen:
             scope = unseen.what if unseen.broker is None else f"broker:{unseen.broker}"
-            poll.gaps[scope] = unseen.reason
+            gaps[scope] = unseen.reason
         # Read ends after offsets, so that no offset is beyond an end by a race.
-        ends = self._ends(poll)
-        for name, group in poll.groups.items():
+        ends = self._ends(groups)
+        for name, group in groups.items():
             if group.kind == SHARE:
-                poll.groups[name] = self._shares.at_positions(name, group, ends)
-        streams = [name for name, group in poll.groups.items() if group.kind == STREAMS]
+                groups[name] = self._shares.at_positions(name, group, ends)
+        streams = [name for name, group in groups.items() if group.kind == STREAMS]
         for name, stores in self._stores(streams).items():
-            poll.groups[name] = replace(poll.groups[name], stores=stores)
-        pending, added = self._undecided(poll, ends, ours, now_ms)
+            groups[name] = replace(groups[name], stores=stores)
+        pending, added = self._undecided(groups, ends, ours, now_ms)
         return ObservedGroups(
             at_ms=now_ms,
-            groups=poll.groups,
+            groups=groups,
             offsets=ends,
-            only_markers=self._only_markers(poll, ends),
+            only_markers=self._only_markers(groups, ends),
             pending=pending,
             added=added,
             committers=self._committers.read_committers(ours),
-            gaps=poll.gaps,
+            gaps=gaps,
             partial="; ".join(map(str, listing.unseen)),
         )
 
@@ -133,7 +126,7 @@ class GroupsCollector(PollTimer):
         answers = self._reads.streams_stores(names)
         return {name: stores for name, stores in answers.items() if not isinstance(stores, Unseen)}
 
-    def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _GroupPoll:
+    def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> dict[str, SeenGroup]:
         """Return committed offsets: stable ones, and the earlier ones behind pending commits."""
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
@@ -147,16 +140,15 @@ class GroupsCollector(PollTimer):
         before = self._reads.committed_offsets(shaky, require_stable=False) if shaky else {}
         hidden = [name for name, answer in stable.items() if isinstance(answer, Unseen)]
         logged = ours.logged_commits(hidden) if hidden else {}
-        poll = _GroupPoll()
+        groups: dict[str, SeenGroup] = {}
         for name in names:
             answer = stable.get(name, {})
             if name not in listed and not answer and not isinstance(answer, Unseen):
                 continue  # the group was deleted, and the tail has not read that yet
-            poll.groups[name] = self._group(
+            groups[name] = self._group(
                 name, listed.get(name, _NOT_LISTED), answer, before.get(name), logged.get(name)
             )
-        poll.gaps.update(_gaps(poll.groups))
-        return poll
+        return groups
 
     def _group(
         self,
@@ -196,14 +188,14 @@ class GroupsCollector(PollTimer):
         amount = len(self._log_partitions)
         return partition_for(text.unescape_text(name), amount) if amount else None
 
-    def _ends(self, poll: _GroupPoll) -> dict[TopicPartition, Offsets]:
-        wanted = {where for group in poll.groups.values() for where in group.committed}
+    def _ends(self, groups: Mapping[str, SeenGroup]) -> dict[TopicPartition, Offsets]:
+        wanted = {where for group in groups.values() for where in group.committed}
         wanted |= {*self._log_partitions}
         answers = self._reads.list_offsets(wanted) if wanted else {}
         return {where: offsets for where, offsets in answers.items() if isinstance(offsets, Offsets)}
 
     def _undecided(
-        self, poll: _GroupPoll, ends: Ends, ours: PreviousGroupState, now_ms: int
+        self, groups: dict[str, SeenGroup], ends: Ends, ours: PreviousGroupState, now_ms: int
     ) -> tuple[Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]], Sequence[AddedOffsets]]:
         """Return the pending commits in blocked partitions of `__consumer_offsets`.
 
@@ -224,19 +216,19 @@ class GroupsCollector(PollTimer):
             )
             key = undecided.added.group, undecided.where
             pending[key] = (*(c for c in pending.get(key, ()) if c[1:] != commit[1:]), commit)
-            self._add_unstable(poll, undecided)
+            self._add_unstable(groups, undecided)
         return pending, added
 
-    def _add_unstable(self, poll: _GroupPoll, undecided: Undecided) -> None:
+    def _add_unstable(self, groups: dict[str, SeenGroup], undecided: Undecided) -> None:
         name = undecided.added.group
-        group = poll.groups.get(name) or SeenGroup(log_partition=self._log_partition(name))
+        group = groups.get(name) or SeenGroup(log_partition=self._log_partition(name))
         if undecided.where not in group.committed:
             group = replace(
                 group,
                 committed={**group.committed, undecided.where: None},
                 unstable=group.unstable | {undecided.where},
             )
-            poll.groups[name] = group
+            groups[name] = group
 
     def _owners_of(self, producer_ids: Collection[int], ours: PreviousGroupState) -> Mapping[int, str]:
         """Return the owners of producer ids: from the tail's rows, else from coordinators, which is slow."""
@@ -264,11 +256,13 @@ class GroupsCollector(PollTimer):
             # Without the right to list ids, groups are still shown.
             return names
 
-    def _only_markers(self, poll: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
+    def _only_markers(
+        self, groups: Mapping[str, SeenGroup], ends: Ends
+    ) -> frozenset[tuple[TopicPartition, int]]:
         """Check whether groups that do not move have records left to read."""
         places = {
             (where, commit.offset)
-            for group in poll.groups.values()
+            for group in groups.values()
             for where, commit in group.committed.items()
             if commit is not None and where in ends
         }

@@ -18,7 +18,7 @@ from fenceline.facts import TransactionState, expand_partitions
 from fenceline.formatting import error_line, list_names
 from fenceline.kafka.applications import sink_id_stem
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from fenceline.plans.batches import SinkBatchFacts, WrittenTransaction
+from fenceline.plans.batches import SinkBatchFacts
 from fenceline.spark.paths import to_url
 from fenceline.spark.records import Decided, Decision, Done, Ledger, SinkTransaction
 from fenceline.spark.sink_fates import Coordinated, TransactionFate, outcome_by_coordinator
@@ -115,7 +115,7 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
         last_prepared=newest.batch_id if newest else None,
         prepared=tuple(decision.batch_id for decision in waiting),
         planned=query.planned,
-        written=tuple(WrittenTransaction(transaction, fates[transaction].fate) for transaction in written),
+        written={transaction: fates[transaction].fate for transaction in written},
         undecided=_undecided_rows(query, waiting),
     )
 
@@ -167,7 +167,7 @@ def _with_written(inspector: inspect.ClusterInspector, facts: SinkBatchFacts) ->
     }
     return replace(
         facts,
-        written=tuple(WrittenTransaction(transaction, fates[transaction]) for transaction in wanted),
+        written=fates,
         logs=tuple(inspect.partition_logs(inspector, sorted(held)).values()),
     )
 

@@ -5,18 +5,14 @@ finding is not opened, nor raised to critical.
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 #: Each collector's position, by its name.
 Marks = Mapping[str, int | None]
 _ADVANCES = 2
 
 
-class _Wait(NamedTuple):
-    """The newest marks of a finding's collectors, and the number of advances of all of them."""
-
-    marks: Marks
-    advances: int
+#: The newest marks of a finding's collectors, and the number of advances of all of them.
+_Wait = tuple[Marks, int]
 
 
 class SecondPolls:
@@ -34,12 +30,13 @@ class SecondPolls:
         known = self._waits if token == self._token else {}
         waits = {key: _advanced(known.get(key), marks) for key, marks in findings.items() if marks}
         self._token, self._waits = token, waits
-        return {key for key, wait in waits.items() if wait.advances < _ADVANCES}
+        return {key for key, (_, advances) in waits.items() if advances < _ADVANCES}
 
 
 def _advanced(before: _Wait | None, marks: Marks) -> _Wait:
     if before is None:
-        return _Wait(marks, 0)
-    if any(mark is None or mark <= (before.marks.get(name) or 0) for name, mark in marks.items()):
+        return marks, 0
+    known, advances = before
+    if any(mark is None or mark <= (known.get(name) or 0) for name, mark in marks.items()):
         return before
-    return _Wait(marks, before.advances + 1)
+    return marks, advances + 1

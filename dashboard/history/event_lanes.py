@@ -24,12 +24,8 @@ MOST_GROUPS, _MOST_CLUSTERS, MOST_STEPS = 3, 5, 300
 MOST_BATCHES = 120
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterReading:
-    """A series with its cluster's name."""
-
-    cluster: str
-    subject: SubjectReading
+#: A series with its cluster's name.
+ClusterReading = tuple[str, SubjectReading]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ def _backlog(
     clusters: Sequence[Cluster], application: str, time_range: TimeRange, now_ms: int
 ) -> Sequence[ClusterReading]:
     return [
-        ClusterReading(
+        (
             cluster.name,
             read_series(cluster.pk, APPLICATION, application, time_range, now_ms=now_ms, most=MOST_STEPS),
         )
@@ -91,13 +87,13 @@ def _backlog(
 
 def _lag(clusters: Sequence[Cluster], time_range: TimeRange, now_ms: int) -> Sequence[ClusterReading]:
     readings = [
-        ClusterReading(cluster.name, subject)
+        (cluster.name, subject)
         for cluster in clusters
         for subject in worst_series(
             cluster.pk, GROUP, time_range, now_ms=now_ms, number=MOST_GROUPS, most=MOST_STEPS
         )
     ]
-    return sorted(readings, key=lambda reading: -reading.subject.worst)[:MOST_GROUPS]
+    return sorted(readings, key=lambda reading: -reading[1].worst)[:MOST_GROUPS]
 
 
 def _batches(clusters: Sequence[Cluster], time_range: TimeRange) -> SlowestBatches:

@@ -95,14 +95,6 @@ class EventPage:
 
 
 @dataclass(frozen=True, slots=True)
-class EventMarks:
-    """Single events of each source, complete since `complete_since_ms`; None if all are read."""
-
-    items: Sequence[TimelineEvent]
-    complete_since_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class _StreamPart:
     """Events of one stream, and the instant before which more may follow, in µs; None if all are read."""
 
@@ -127,8 +119,12 @@ def newest_events(
     return _page(reads, limit)
 
 
-def newest_marks(wanted: EventCriteria, time_range: TimeRange, *, limit: int) -> EventMarks:
+def newest_marks(
+    wanted: EventCriteria, time_range: TimeRange, *, limit: int
+) -> tuple[Sequence[TimelineEvent], int | None]:
     """Return the newest single events of a range that match, up to a limit for each source and rare kind.
+
+    Also return since when they are complete; None if all are read.
 
     With a common limit, findings and deliveries could crowd out the fences of a few minutes ago.
     """
@@ -144,7 +140,7 @@ def newest_marks(wanted: EventCriteria, time_range: TimeRange, *, limit: int) ->
         asked = [kind for kind in kinds if wanted.kind in ("", kind)]
         reads += [_told(window, asked, wanted.confidence).events] if asked else []
     full = [events[-1].at_ms for events in reads if len(events) >= limit]
-    return EventMarks([event for events in reads for event in events], max(full, default=None))
+    return [event for events in reads for event in events], max(full, default=None)
 
 
 def gaps_within(cluster: str, time_range: TimeRange) -> Sequence[GapRecord]:

@@ -35,14 +35,6 @@ class ReportTrouble(NamedTuple):
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReportStatus:
-    """The reports of one cluster: a manifest, or the reason for none."""
-
-    manifest: Manifest | None = None
-    trouble: ReportTrouble | None = None
-
-
 class Day(NamedTuple):
     """An application's figures of one day, such as `2026-11-22`."""
 
@@ -150,14 +142,17 @@ Result = TypeVar("Result")
 
 
 #: The last answer by URL and cluster, with its end; the lock lets concurrent requests share one read.
-_answers: dict[tuple[str, str], tuple[float, ReportStatus]] = {}
+_answers: dict[tuple[str, str], tuple[float, Manifest | ReportTrouble | None]] = {}
 _lock = threading.Lock()
 
 
-def report_status(url: str, cluster: str) -> ReportStatus:
-    """Return the job's results for a cluster below `url`; an answer is valid for some seconds."""
+def report_status(url: str, cluster: str) -> Manifest | ReportTrouble | None:
+    """Return the job's newest manifest for a cluster below `url`, or why there is none.
+
+    An answer is valid for some seconds.
+    """
     with _lock:
-        until, status = _answers.get((url, cluster), (0.0, ReportStatus()))
+        until, status = _answers.get((url, cluster), (0.0, None))
         if time.monotonic() > until:
             status = _look(url, cluster)
             # Only one is kept, because a request may name any cluster.
@@ -196,7 +191,7 @@ def busiest_ids(
     return _safely(url, manifest, lambda: _arrow().busiest_ids(url, ManifestKey(manifest), *asked))
 
 
-def _look(url: str, cluster: str) -> ReportStatus:
+def _look(url: str, cluster: str) -> Manifest | ReportTrouble | None:
     where = both_spellings(url, to_url(url))
     try:
         fs, root = fsspec.core.url_to_fs(to_url(url))
@@ -204,12 +199,11 @@ def _look(url: str, cluster: str) -> ReportStatus:
         folder = f"{root.rstrip('/')}/{folder_of(cluster)}"
         names = names_in(fs, f"{folder}/log")
     except FileNotFoundError:
-        return ReportStatus(trouble=_nothing_there(url, cluster))
+        return _nothing_there(url, cluster)
     except Exception as error:  # Every store has its own errors; none may fail a page.
-        return ReportStatus(trouble=_OUTPUT.trouble(where, error))
+        return _OUTPUT.trouble(where, error)
     log = f"{where}/{folder_of(cluster)}/log"
-    newest = newest_manifest(fs, f"{folder}/log", log, names, read_manifest, _OUTPUT)
-    return ReportStatus(newest) if isinstance(newest, Manifest) else ReportStatus(trouble=newest)
+    return newest_manifest(fs, f"{folder}/log", log, names, read_manifest, _OUTPUT)
 
 
 def _nothing_there(url: str, cluster: str) -> ReportTrouble:

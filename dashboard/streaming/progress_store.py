@@ -8,7 +8,7 @@ the post contains the difference to ours.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.runtime.sql import write_rows
@@ -40,21 +40,15 @@ _HEARTBEAT_EVERY_MS = 1_000
 _KAFKA_SINK = "kafka010"
 
 
-class Saved(NamedTuple):
-    """The numbers of new and of known events."""
-
-    accepted: int = 0
-    duplicates: int = 0
-
-
 class UnassignedPost(Exception):
     """A post cannot be assigned to a cluster; the message has the reason and the list of clusters."""
 
 
-def save_progress(post: Post, *, now_ms: int) -> Saved:
+def save_progress(post: Post, *, now_ms: int) -> tuple[int, int]:
     """Save a post, each cluster's part in one short database transaction.
 
-    Raises `UnassignedPost` for a part without a known cluster, after saving the other parts.
+    Return the numbers of new and of known events. Raises `UnassignedPost` for a part without a known cluster,
+    after saving the other parts.
     """
     names = dict(Cluster.objects.filter(configured=True).values_list("pk", "name"))
     placed = _places(post, names)
@@ -65,7 +59,7 @@ def save_progress(post: Post, *, now_ms: int) -> Saved:
         parts.append(_save_part(cluster_id, names[cluster_id], post, events, alive, now_ms))
     if None in placed.values():
         raise UnassignedPost(f"{_why(post)}: there are {', '.join(sorted(names.values())) or 'none'}.")
-    return Saved(sum(saved.accepted for saved in parts), sum(saved.duplicates for saved in parts))
+    return sum(accepted for accepted, _ in parts), sum(duplicates for _, duplicates in parts)
 
 
 @retry_write
@@ -76,7 +70,7 @@ def _save_part(
     events: Sequence[ListenerEvent],
     alive: Mapping[str, str],
     now_ms: int,
-) -> Saved:
+) -> tuple[int, int]:
     return _Part(cluster_id, cluster, post, now_ms).save_part(events, alive)
 
 
@@ -121,7 +115,7 @@ class _Part:
         #: Ids of the queries in the posting driver, whose heartbeat interval applies to them.
         self._beating: set[str] = set()
 
-    def save_part(self, events: Sequence[ListenerEvent], alive: Mapping[str, str]) -> Saved:
+    def save_part(self, events: Sequence[ListenerEvent], alive: Mapping[str, str]) -> tuple[int, int]:
         """Save the part, and notify pages once if there were new events; known events change nothing."""
         # Work that needs no lock comes first.
         columns = [_columns(event.progress) if event.progress else {} for event in events]
@@ -138,7 +132,7 @@ class _Part:
             if self._news:
                 names = sorted(row.ident for row in self._queries.values() if row.pk in self._news)
                 write.notify_after_commit("queries", names)
-        return Saved(accepted, len(events) - accepted)
+        return accepted, len(events) - accepted
 
     def _look_up(self, events: Sequence[ListenerEvent], alive: Mapping[str, str], rev: int) -> None:
         """Read or create the rows of all queries and runs in the post."""

@@ -5,13 +5,13 @@ from typing import Any
 
 from dashboard.history import event_lanes
 from dashboard.history import queries as history_queries
-from dashboard.history.event_lanes import ClusterReading, TimelineLanes
-from dashboard.history.events import EventMarks
+from dashboard.history.event_lanes import TimelineLanes
 from dashboard.history.queries import Bucket
 from dashboard.incidents import queries as incident_queries
 from dashboard.labels.alert import rule_label
 from dashboard.labels.transition import event_label
 from dashboard.models import Batch, Tally
+from dashboard.series.queries import SubjectReading
 from dashboard.web import addresses
 from dashboard.web.charts import event_figure
 from dashboard.web.charts.event_figure import LaneMark, LaneSpan, Panel
@@ -41,10 +41,15 @@ _Column = tuple[str, str, Sequence[str]]
 
 
 def timeline_context(
-    cluster: str, application: str, shown: TimeRange, events: EventMarks, at_ms: int
+    cluster: str,
+    application: str,
+    shown: TimeRange,
+    events: Sequence[TimelineEvent],
+    complete_since_ms: int | None,
+    at_ms: int,
 ) -> Mapping[str, Any]:
     """Return the lanes of the whole range: marks are the newest of each lane."""
-    marks = [mark for event in events.items if (mark := _mark(event))]
+    marks = [mark for event in events if (mark := _mark(event))]
     lanes = event_lanes.read_lanes(cluster, application, shown, now_ms=at_ms)
     spans = [*_incidents(cluster, shown, at_ms), *_open(lanes, shown, at_ms), *_batches(lanes, shown)]
     commits = _commits(cluster, application, shown)
@@ -54,7 +59,7 @@ def timeline_context(
     return {
         "chart": event_figure.event_figure(panels, spans, marks, from_ms=shown.from_ms, to_ms=shown.to_ms),
         "chart_words": _words(lanes, spans, marks),
-        "chart_cut": events.complete_since_ms,
+        "chart_cut": complete_since_ms,
         "chart_table": _table(lanes, commits, shown),
         "chart_kept_since_ms": _kept_since(lanes),
         "too_many_batches": lanes.batches.number if not lanes.batches.batches else 0,
@@ -133,14 +138,12 @@ def step_seconds(shown: TimeRange, most: int) -> int:
 def _panels(lanes: TimelineLanes, commits: Sequence[Bucket]) -> Sequence[Panel]:
     several = len(lanes.backlog) > 1
     panels = []
-    if any(line.subject.reading.runs for line in lanes.backlog):
-        named = [(line.cluster if several else "", line.subject.reading) for line in lanes.backlog]
+    if any(subject.reading.runs for _, subject in lanes.backlog):
+        named = [(cluster if several else "", subject.reading) for cluster, subject in lanes.backlog]
         panels.append(event_figure.backlog_panel(named))
     if lanes.lag:
         panels.append(
-            event_figure.lag_panel(
-                [(clip_value(line.subject.name), line.subject.reading) for line in lanes.lag]
-            )
+            event_figure.lag_panel([(clip_value(subject.name), subject.reading) for _, subject in lanes.lag])
         )
     if any(bucket.counts for bucket in commits):
         panels.append(event_figure.commit_panel(commits))
@@ -153,9 +156,9 @@ def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[Lane
     incidents = len(spans) - opened - batches
     numbers = {"incident": incidents, "long transaction": opened, "event": len(marks)}
     words = [count_noun(number, noun) for noun, number in numbers.items() if number]
-    if worst := max((line.subject.worst for line in lanes.backlog), default=0):
+    if worst := max((subject.worst for _, subject in lanes.backlog), default=0):
         words.append(f"at most {worst:,} blocked offsets")
-    words += [f"{clip_value(line.subject.name)} at most {line.subject.worst:,} behind" for line in lanes.lag]
+    words += [f"{clip_value(subject.name)} at most {subject.worst:,} behind" for _, subject in lanes.lag]
     if lanes.batches.batches:
         slowest = max(batch.duration_ms or 0 for batch in lanes.batches.batches)
         words.append(f"the slowest batch took {format_duration(slowest)}")
@@ -166,9 +169,9 @@ def _kept_since(lanes: TimelineLanes) -> int | None:
     """Return the start of the stored figures if the range begins earlier."""
     begins = [
         hole.to_ms
-        for line in lanes.backlog
-        if line.subject.kept_since_ms is not None
-        for hole in line.subject.reading.holes
+        for _, subject in lanes.backlog
+        if subject.kept_since_ms is not None
+        for hole in subject.reading.holes
         if hole.reason in (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
     ]
     return max(begins, default=None)
@@ -180,16 +183,19 @@ def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) ->
     step_ms = span_ms * -(-len(commits) // _MOST_ROWS)
     starts = range(commits[0].start_ms, shown.to_ms, step_ms)
     columns = [
-        *(_series_column("Blocked backlog", "", line, APPLICATION.lead, starts) for line in lanes.backlog),
+        *(
+            _series_column("Blocked backlog", "", subject, APPLICATION.lead, starts)
+            for _, subject in lanes.backlog
+        ),
         *(
             _series_column(
-                f"Lag of {clip_value(line.subject.name)}",
-                addresses.group_url(line.cluster, line.subject.name),
-                line,
+                f"Lag of {clip_value(subject.name)}",
+                addresses.group_url(cluster, subject.name),
+                subject,
                 GROUP.lead,
                 starts,
             )
-            for line in lanes.lag
+            for cluster, subject in lanes.lag
         ),
         ("Slowest batch", "", _slowest(lanes.batches.batches, starts)),
         ("Commits", "", _commit_counts(commits, starts)),
@@ -198,8 +204,8 @@ def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) ->
     return {"columns": columns, "rows": rows}
 
 
-def _series_column(heading: str, url: str, line: ClusterReading, column: int, starts: range) -> _Column:
-    highs = line.subject.reading.highs(column, starts)
+def _series_column(heading: str, url: str, subject: SubjectReading, column: int, starts: range) -> _Column:
+    highs = subject.reading.highs(column, starts)
     return heading, url, ["—" if high is None else f"{high:,}" for high in highs]
 
 

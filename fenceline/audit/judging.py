@@ -302,12 +302,9 @@ def _rows(
     return tuple(partitions[where] for where in sorted(partitions))
 
 
-class ProducerOwner(NamedTuple):
-    """The owner of a producer id, as coordinators report it."""
-
-    transactional_id: str
-    #: The prefix of all ids of that sink's ledger; "" if it is no exactly-once sink.
-    stem: str = ""
+#: The owner of a producer id, as coordinators report it: its transactional id, and the prefix of all ids of
+#: that sink's ledger, "" if it is no exactly-once sink.
+ProducerOwner = tuple[str, str]
 
 
 def foreign_runs(index: LedgerIndex, output: Output, since_ms: int) -> tuple[ProducerRun, ...]:
@@ -345,7 +342,7 @@ def foreign_obstacles(
     obstacles: dict[tuple[ObstacleKind, str], AuditObstacle] = {}
     for run in foreign:
         owner = owners.get(run.producer_id)
-        if owner is not None and owner.stem == stem:
+        if owner is not None and owner[1] == stem:
             continue
         obstacle = _obstacle(run, owner)
         obstacles.setdefault((obstacle.kind, obstacle.where), obstacle)
@@ -354,14 +351,15 @@ def foreign_obstacles(
 
 def _obstacle(run: ProducerRun, owner: ProducerOwner | None) -> AuditObstacle:
     records = f"{count_noun(run.records, 'record')} from offset {run.first:,} on"
-    if owner is not None and owner.stem:
+    transactional_id, stem = owner or ("", "")
+    if stem:
         return AuditObstacle(
             ObstacleKind.SHARED_OUTPUT,
             run.partition.topic,
-            f"the exactly-once sink {owner.stem} writes to it too: {records} in {run.partition}",
+            f"the exactly-once sink {stem} writes to it too: {records} in {run.partition}",
             "each query is audited by its own ledger; the topic as a whole is not proved",
         )
-    who = f"transactional id {owner.transactional_id}" if owner else _unnamed(run)
+    who = f"transactional id {transactional_id}" if owner else _unnamed(run)
     return AuditObstacle(
         ObstacleKind.FOREIGN_RECORDS,
         str(run.partition),

@@ -83,11 +83,8 @@ class Difference(NamedTuple):
     theirs: Listed | None
 
 
-class Sighting(NamedTuple):
-    """A difference, and when the first list that showed it arrived."""
-
-    difference: Difference
-    listed_ms: int
+#: A difference, and when the first list that showed it arrived.
+Sighting = tuple[Difference, int]
 
 
 class Correction(NamedTuple):
@@ -229,11 +226,11 @@ def confirm_differences(
     counted: dict[str, Difference] = {}
     for name, difference in differences.items():
         first = pending.get(name)
-        if first is None or first.difference != difference:
-            still[name] = Sighting(difference, listed_ms)
+        if first is None or first[0] != difference:
+            still[name] = difference, listed_ms
             continue
         still[name] = first
-        if seen_through_ms is not None and seen_through_ms > first.listed_ms:
+        if seen_through_ms is not None and seen_through_ms > first[1]:
             counted[name] = difference
     return still, counted
 

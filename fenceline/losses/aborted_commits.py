@@ -40,11 +40,8 @@ def end_of(ring: Iterable[Transition], begun_ms: int) -> Transition | None:
     return None
 
 
-class _Aborted(NamedTuple):
-    """Batches that an abort marker ended."""
-
-    batches: Sequence[RecordBatch]
-    marker: RecordBatch
+#: Batches, and the abort marker that ended them.
+_Aborted = tuple[Sequence[RecordBatch], RecordBatch]
 
 
 def lost_before_commit(
@@ -67,7 +64,7 @@ def lost_before_commit(
         if not batch.marker:
             written += [batch] if batch.producer_epoch == transaction.producer_epoch else []
         elif batch.marker == "abort":
-            aborted += [_Aborted(written, batch)] if written else []
+            aborted += [(written, batch)] if written else []
             written = []
         elif is_known or _is_its_commit(batch, transaction):
             return _lost(where, [*_its_own(aborted, batch, transaction, first_offset)])
@@ -89,11 +86,11 @@ def _its_own(
     than that were written after it.
     """
     ahead_ms = commit.max_timestamp_ms - transaction.committed_ms
-    for candidate in aborted:
-        is_known = first_offset is not None and candidate.marker.first > first_offset
-        is_later = candidate.marker.max_timestamp_ms > transaction.begun_ms + ahead_ms
+    for batches, marker in aborted:
+        is_known = first_offset is not None and marker.first > first_offset
+        is_later = marker.max_timestamp_ms > transaction.begun_ms + ahead_ms
         if transaction.own_epoch or is_known or is_later:
-            yield candidate
+            yield batches, marker
 
 
 def _is_its_commit(marker: RecordBatch, transaction: CommittedTransaction) -> bool:
@@ -102,10 +99,10 @@ def _is_its_commit(marker: RecordBatch, transaction: CommittedTransaction) -> bo
 
 
 def _lost(where: TopicPartition, aborted: Sequence[_Aborted]) -> LostRecords:
-    lost = [batch for transaction in aborted for batch in transaction.batches]
+    lost = [batch for batches, _ in aborted for batch in batches]
     if not lost:
         return LostRecords(*where, None, None, 0, True)
-    records, marker = sum(batch.records for batch in lost), aborted[-1].marker
+    records, marker = sum(batch.records for batch in lost), aborted[-1][1]
     return LostRecords(*where, lost[0].first, lost[-1].last, records, True, marker_ms=marker.max_timestamp_ms)
 
 

@@ -5,8 +5,8 @@ rolled back. A batch without a prepared decision is rolled back, and runs again 
 docs/sink.md).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fenceline.formatting import count_noun, format_clock, format_duration, is_are, list_names, upper_first
 from fenceline.kafka.reconcile import Described
@@ -23,10 +23,7 @@ _SEEN = ("checkpoint", "root", "ledger_id", "query_id", "batch_id", "generation"
 _LONGEST = 200
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenTransaction:
-    transaction: SinkTransaction
-    fate: TransactionFate
+_LOST = (TransactionFate.ABORTED, TransactionFate.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +52,8 @@ class SinkBatchFacts:
     prepared: tuple[int, ...] = ()
     #: The newest batch in the offset log.
     planned: int | None = None
-    #: The transactions of the last decision.
-    written: tuple[WrittenTransaction, ...] = ()
+    #: The transactions of the last decision, and their fates.
+    written: Mapping[SinkTransaction, TransactionFate] = field(default_factory=dict)
     #: Open transactions of this ledger that are in no open decision.
     undecided: tuple[Described, ...] = ()
     #: Why coordinators could not be asked for all of them; "" if they could.
@@ -87,7 +84,7 @@ class SinkBatchFacts:
 
     @property
     def open_transactions(self) -> tuple[SinkTransaction, ...]:
-        return tuple(written.transaction for written in self.written if written.fate is TransactionFate.OPEN)
+        return tuple(written for written, fate in self.written.items() if fate is TransactionFate.OPEN)
 
 
 def plan_finish(batch: SinkBatchFacts) -> SubjectPlan:
@@ -123,15 +120,11 @@ def finish_warnings(batches: Sequence[SinkBatchFacts], *, now_ms: int) -> Iterat
                 f"The driver of {batch.name} lives ({_last_heartbeat(batch, now_ms)}): it finishes the batch "
                 "itself. To do it twice does no harm."
             )
-        lost = [
-            written
-            for written in batch.written
-            if written.fate is not TransactionFate.OPEN and _is_lost(written)
-        ]
+        lost = sum(fate in _LOST for fate in batch.written.values())
         if lost:
             yield (
-                f"{count_noun(len(lost), 'transaction')} of batch {batch.batch_id} of {batch.name} "
-                f"{is_are(len(lost))} gone: to finish the batch accepts that loss, and the "
+                f"{count_noun(lost, 'transaction')} of batch {batch.batch_id} of {batch.name} "
+                f"{is_are(lost)} gone: to finish the batch accepts that loss, and the "
                 f"query goes on with batch {batch.batch_id + 1}."
             )
 
@@ -273,16 +266,13 @@ def _finish_effects(batch: SinkBatchFacts, decision: Decision, reach: Reach) -> 
             f"{batch.batch_id} {is_are(records)} committed{_readable(reach, records)}."
         )
         yield Effect("records_committed", records, words)
-    before = [
-        written
-        for written in batch.written
-        if written.fate in (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
-    ]
+    ended = (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
+    before = sum(fate in ended for fate in batch.written.values())
     if before:
-        words = f"{count_noun(len(before), 'transaction')} of it {is_are(len(before))} committed."
-        yield Effect("committed_before", len(before), words)
+        words = f"{count_noun(before, 'transaction')} of it {is_are(before)} committed."
+        yield Effect("committed_before", before, words)
     yield from reach.effects
-    lost = [written for written in batch.written if _is_lost(written)]
+    lost = {written: fate for written, fate in batch.written.items() if fate in _LOST}
     if lost:
         yield _lost(lost, decision)
     words = f"The batch is recorded: {batch.name} goes on with batch {batch.batch_id + 1} when it starts."
@@ -296,15 +286,11 @@ def _readable(reach: Reach, records: int) -> str:
     return f", and {'becomes' if records == 1 else 'become'} readable"
 
 
-def _is_lost(written: WrittenTransaction) -> bool:
-    return written.fate in (TransactionFate.ABORTED, TransactionFate.UNKNOWN)
-
-
-def _lost(lost: Sequence[WrittenTransaction], decision: Decision) -> Effect:
+def _lost(lost: Mapping[SinkTransaction, TransactionFate], decision: Decision) -> Effect:
     """Return the lost records of a prepared batch: aborted, or not known to be committed."""
-    records = sum(written.transaction.records for written in lost)
-    bound = "at most " if any(written.fate is TransactionFate.UNKNOWN for written in lost) else ""
-    names = list_names([written.transaction.transactional_id for written in lost], _NAMED)
+    records = sum(written.records for written in lost)
+    bound = "at most " if TransactionFate.UNKNOWN in lost.values() else ""
+    names = list_names([written.transactional_id for written in lost], _NAMED)
     ranges = "; ".join(map(_range, decision.input[:_NAMED])) or "not known"
     them = "it" if records == 1 else "them"
     words = (

@@ -90,7 +90,7 @@ def read_owners(properties: Mapping[str, str], producer_ids: Iterable[int]) -> M
 
 def _owner(transactional_id: str) -> ProducerOwner:
     parts = names.parse_id(transactional_id)
-    return ProducerOwner(transactional_id, parts.stem if parts else "")
+    return transactional_id, parts.stem if parts else ""
 
 
 def connect_reads(properties: Mapping[str, str]) -> ClusterReads:

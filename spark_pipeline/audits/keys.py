@@ -36,7 +36,6 @@ from spark_pipeline.audits.cluster import FETCH_BYTES, TopicEnds, connect_reads,
 from spark_pipeline.audits.sources import (
     SPARK_ERRORS,
     AuditedTable,
-    RecordRange,
     first_line,
     read_records,
     read_table,
@@ -217,7 +216,7 @@ def _source_rows(
         where: now.lso if options.committed_only else now.high_watermark
         for where, now in sources.offsets.items()
     }
-    ranges = [RecordRange(where, first, max(first, ends[where])) for where, (first, _) in due.items()]
+    ranges = {where: (first, max(first, ends[where])) for where, (first, _) in due.items()}
     rows = read_records(spark, options.java, ranges, committed_only=options.committed_only).where(
         options.where
     )
@@ -248,10 +247,7 @@ def _target_rows(spark: SparkSession, options: KeysOptions) -> tuple[TopicEnds, 
             spark, table, lambda rows: _table_rows(rows, options.target_key, _FOUND, table.name)
         )
     targets = _settled_targets(options)
-    ranges = [
-        RecordRange(where, now.log_start, max(now.log_start, now.lso))
-        for where, now in targets.offsets.items()
-    ]
+    ranges = {where: (now.log_start, max(now.log_start, now.lso)) for where, now in targets.offsets.items()}
     rows = read_records(spark, options.java, ranges, committed_only=True)
     return targets, _keyed(rows, options.target_key, f.lit(_FOUND))
 

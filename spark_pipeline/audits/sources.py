@@ -8,7 +8,7 @@ import argparse
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
@@ -172,27 +172,21 @@ def _with_remedy(error: Exception, columns: list[str]) -> str:
     return f"{reason}. {known or next(remedies, 'Check the table, its options, and the rights of its user')}"
 
 
-class RecordRange(NamedTuple):
-    """Records of one partition, from the first offset to before the second."""
-
-    partition: TopicPartition
-    from_offset: int
-    to_offset: int
+#: Records of each partition, from the first offset to before the second.
+RecordRanges = Mapping[TopicPartition, tuple[int, int]]
 
 
 def read_records(
-    spark: SparkSession, java: Mapping[str, str], ranges: Sequence[RecordRange], *, committed_only: bool
+    spark: SparkSession, java: Mapping[str, str], ranges: RecordRanges, *, committed_only: bool
 ) -> DataFrame:
     """Return records with key and value as text, invalid UTF-8 unchanged. `java` has properties of Java
     clients.
-
-    Each partition may have one range.
     """
     if not ranges:
         return spark.createDataFrame([], _COLUMNS)
     starts: defaultdict[str, dict[str, int]] = defaultdict(dict)
     ends: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for (topic, partition), first, end in ranges:
+    for (topic, partition), (first, end) in ranges.items():
         starts[topic][str(partition)], ends[topic][str(partition)] = first, end
     options = {
         **{f"kafka.{name}": value for name, value in java.items()},

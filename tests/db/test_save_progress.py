@@ -7,7 +7,7 @@ import pytest
 from dashboard.models import Batch, Cluster, Query, Run
 from dashboard.runtime import collector_store
 from dashboard.streaming import progress_store
-from dashboard.streaming.progress_store import Saved, UnassignedPost
+from dashboard.streaming.progress_store import UnassignedPost
 from fenceline.decode import ingest_payload as told
 from tests.db.conftest import NOW_MS
 from tests.db.listener_posts import (
@@ -28,7 +28,7 @@ STARTED = "2026-11-22T02:43:50.778Z"
 STARTED_MS = 1_795_315_430_778
 
 
-def save(*events: object, now_ms: int = NOW_MS, **members: Any) -> Saved:
+def save(*events: object, now_ms: int = NOW_MS, **members: Any) -> tuple[int, int]:
     post = told.decode_post(listener_post(*events, **{"sent_ms": now_ms, **members}))
     assert post.refused == ()
     return progress_store.save_progress(post, now_ms=now_ms)
@@ -43,7 +43,7 @@ def rev() -> int:
 
 
 def test_a_started_query_runs() -> None:
-    assert save(listener_event("started", NOW_MS - 5, name="orders", timestamp=STARTED)) == Saved(1, 0)
+    assert save(listener_event("started", NOW_MS - 5, name="orders", timestamp=STARTED)) == (1, 0)
     row = query()
     assert (row.ident, row.name, row.state, row.run_id) == (QUERY, "orders", "running", RUN)
     assert (row.heard_ms, row.started_ms, row.ended_ms) == (NOW_MS - 5, STARTED_MS, None)
@@ -93,9 +93,9 @@ def test_the_same_post_again_changes_nothing() -> None:
         batch_event(0, NOW_MS - 9),
         listener_event("idle", NOW_MS - 5),
     )
-    assert save(*events) == Saved(3, 0)
+    assert save(*events) == (3, 0)
     before = rev(), list(Query.objects.values()), list(Batch.objects.values()), list(Run.objects.values())
-    assert save(*events, now_ms=NOW_MS + 40) == Saved(0, 3)
+    assert save(*events, now_ms=NOW_MS + 40) == (0, 3)
     assert before == (
         rev(),
         list(Query.objects.values()),
@@ -109,7 +109,7 @@ def test_facts_from_a_checkpoint_are_kept() -> None:
     Batch.objects.create(
         query=query(), batch_id=1, planned_ms=5, committed_ms=9, offsets=[["0", "{}"]], watermark_ms=3, rev=1
     )
-    assert save(batch_event(1, NOW_MS)) == Saved(1, 0)
+    assert save(batch_event(1, NOW_MS)) == (1, 0)
     row = Batch.objects.get(batch_id=1)
     assert (row.planned_ms, row.committed_ms, row.offsets, row.watermark_ms) == (5, 9, [["0", "{}"]], 3)
     assert (row.run_id, row.input_rows) == (RUN, 6)
@@ -125,7 +125,7 @@ def test_late_events_of_an_older_run_do_not_change_the_newer_one() -> None:
         batch_event(4, NOW_MS - 61_000),
         listener_event("terminated", NOW_MS - 50_000, exception="x"),
     )
-    assert save(*late, now_ms=NOW_MS + 1_000) == Saved(2, 1)
+    assert save(*late, now_ms=NOW_MS + 1_000) == (2, 1)
     row = query()
     assert (row.run_id, row.state, row.exception) == (LATER_RUN, "running", "")
     assert Batch.objects.get(batch_id=5).run_id == LATER_RUN
@@ -140,7 +140,7 @@ def test_a_restart_keeps_the_query_and_takes_its_batches_over() -> None:
         listener_event("started", NOW_MS + 900, run=LATER_RUN),
         batch_event(4, NOW_MS + 950, run=LATER_RUN),
     )
-    assert save(*again, now_ms=NOW_MS + 1_000) == Saved(2, 0)
+    assert save(*again, now_ms=NOW_MS + 1_000) == (2, 0)
     row = query()
     assert (row.run_id, row.state, row.exception, row.ended_ms) == (LATER_RUN, "running", "", None)
     assert Batch.objects.get().run_id == LATER_RUN
@@ -196,11 +196,11 @@ def test_a_query_known_from_its_checkpoint_is_the_same_row() -> None:
 def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> None:
     save(batch_event(0, NOW_MS))
     collector_store.sync_clusters(["prod", "staging"])
-    assert save(batch_event(1, NOW_MS)) == Saved(1, 0)
+    assert save(batch_event(1, NOW_MS)) == (1, 0)
     with pytest.raises(UnassignedPost, match=r"Several .* there are prod, staging"):
         save(batch_event(0, NOW_MS, query=OTHER_QUERY), batch_event(2, NOW_MS))
     assert Batch.objects.filter(batch_id=2).exists(), "what can be placed is saved"
-    assert save(batch_event(0, NOW_MS, query=OTHER_QUERY), cluster="staging") == Saved(1, 0)
+    assert save(batch_event(0, NOW_MS, query=OTHER_QUERY), cluster="staging") == (1, 0)
     assert query(OTHER_QUERY).cluster.name == "staging"
 
 
@@ -218,7 +218,7 @@ def test_many_queries_in_one_post_cost_a_bounded_number_of_statements(
     later = [batch_event(number + 20, NOW_MS, query=each) for each in queries for number in range(20)]
     # One look for each query and one save of it, and few for everything else.
     with django_assert_max_num_queries(2 * len(queries) + 20):
-        assert save(*later) == Saved(400, 0)
+        assert save(*later) == (400, 0)
 
 
 def test_whether_progress_is_tracked_asynchronously_is_as_the_newest_run_reported() -> None:

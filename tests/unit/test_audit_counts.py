@@ -14,7 +14,6 @@ from fenceline.audit.judging import (
     Judged,
     Output,
     OutputRange,
-    ProducerOwner,
     foreign_obstacles,
     foreign_runs,
     index_output,
@@ -241,9 +240,9 @@ def test_others_are_named_from_the_first_run_on() -> None:
     foreign = foreign_runs(known, found, 50)
     assert [run.producer_id for run in foreign] == [9]
     assert [run.producer_id for run in foreign_runs(known, found, 5)] == [8, 9]
-    (obstacle,) = foreign_obstacles(foreign, {9: ProducerOwner("a-0123abcd-p0", "a-0123abcd")}, "mine")
+    (obstacle,) = foreign_obstacles(foreign, {9: ("a-0123abcd-p0", "a-0123abcd")}, "mine")
     assert (obstacle.kind, obstacle.where) == (ObstacleKind.SHARED_OUTPUT, "out")
-    assert foreign_obstacles(foreign, {9: ProducerOwner("mine-p0", "mine")}, "mine") == ()
+    assert foreign_obstacles(foreign, {9: ("mine-p0", "mine")}, "mine") == ()
     (obstacle,) = foreign_obstacles(foreign, {}, "mine")
     assert (obstacle.kind, obstacle.where) == (ObstacleKind.FOREIGN_RECORDS, "out-0")
     assert "producer id 9" in obstacle.detail

@@ -1,6 +1,7 @@
 """Proves which batches of the sink may be finished and which rolled back, by a numbered table; that a
 prepared one is never rolled back; that lost records are reported with their range."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 from fenceline.facts import TopicPartition
 from fenceline.plans.batches import (
     SinkBatchFacts,
-    WrittenTransaction,
     finish_warnings,
     plan_finish,
     plan_roll_back,
@@ -50,8 +50,8 @@ def done(outcome: DecisionOutcome = DecisionOutcome.COMMITTED) -> Done:
     return Done(41, 0, outcome, NOW_MS - 3_000, "driver")
 
 
-def written(*fates: TransactionFate) -> tuple[WrittenTransaction, ...]:
-    return tuple(WrittenTransaction(transaction(number), fate) for number, fate in enumerate(fates))
+def written(*fates: TransactionFate) -> Mapping[SinkTransaction, TransactionFate]:
+    return {transaction(number): fate for number, fate in enumerate(fates)}
 
 
 def batch(**fields: Any) -> SinkBatchFacts:

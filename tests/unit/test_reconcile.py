@@ -101,7 +101,7 @@ def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_l
             pending, seen, listed_ms=2_000, seen_through_ms=seen_through_ms
         )
         assert counted == {}
-        assert pending == {"a": Sighting(seen["a"], 1_000)}
+        assert pending == {"a": (seen["a"], 1_000)}
     assert confirm_differences(pending, seen, listed_ms=3_000, seen_through_ms=1_001)[1] == seen
 
 
@@ -120,7 +120,7 @@ def test_a_record_in_between_or_another_difference_restarts_the_confirmation(sec
     )
     pending, counted = confirm_differences(pending, {"a": second}, listed_ms=2_000, seen_through_ms=9_000)
     assert counted == {}
-    assert pending == {"a": Sighting(second, 2_000)}
+    assert pending == {"a": (second, 2_000)}
 
 
 def test_a_difference_that_disappears_is_dropped() -> None:

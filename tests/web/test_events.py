@@ -178,10 +178,11 @@ def test_a_busy_lane_leaves_the_marks_of_a_rare_one(prod: Cluster) -> None:
     interruption(prod, TransitionKind.TAKEOVER, now - 20 * 60_000)
     for number in range(50):
         interruption(prod, TransitionKind.TIMEOUT, now - number * 1_000)
-    found = event_queries.newest_marks(EventCriteria(), whole(prod), limit=20)
-    assert Counter(event.what for event in found.items) == {"takeover": 1, "timeout": 20}
-    assert found.complete_since_ms == now - 19_000
-    assert event_queries.newest_marks(EventCriteria(), whole(prod), limit=60).complete_since_ms is None
+    found, complete_since_ms = event_queries.newest_marks(EventCriteria(), whole(prod), limit=20)
+    assert Counter(event.what for event in found) == {"takeover": 1, "timeout": 20}
+    assert complete_since_ms == now - 19_000
+    _, complete_since_ms = event_queries.newest_marks(EventCriteria(), whole(prod), limit=60)
+    assert complete_since_ms is None
 
 
 def test_interruptions_of_the_last_ten_minutes_are_on_the_first_page(page: Client, prod: Cluster) -> None:

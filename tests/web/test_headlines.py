@@ -7,7 +7,6 @@ from dashboard.groups.queries import BlockedReader
 from dashboard.models import Group, GroupOffset, PartitionRecord, PinRecord, Query, Transaction
 from dashboard.streaming.lag import BlockedQuery, PartitionLag, QueryLag
 from dashboard.web.headlines.detail import (
-    BlockedConsumer,
     DetailHeadline,
     blocked_words,
     group_headline,
@@ -180,7 +179,7 @@ class TestPartition:
         row = place().seen
         assert row
         pin = PinRecord(start_offset=1_920, transactional_id="demo-abandoned", producer_id=2_051)
-        headline = partition_headline(row, [pin], [BlockedConsumer("billing", 629)])
+        headline = partition_headline(row, [pin], [("billing", 629)])
         assert words(headline) == (
             "demo-abandoned has blocked it at offset 1,920 for 7 min; billing is 629 records behind.",
             "read_committed consumers cannot read past it: up to 629 records behind it are uncommitted.",
@@ -341,7 +340,7 @@ class TestQuery:
 
 
 def test_a_consumer_of_unknown_lag_is_blocked_all_the_same() -> None:
-    assert blocked_words([BlockedConsumer("billing", None)]) == "billing is blocked"
-    assert blocked_words([BlockedConsumer("billing", 0), BlockedConsumer("audit", 1)]) == (
+    assert blocked_words([("billing", None)]) == "billing is blocked"
+    assert blocked_words([("billing", 0), ("audit", 1)]) == (
         "audit is 1 record behind, and 1 more consumer is blocked"
     )

@@ -157,15 +157,15 @@ def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
     cluster = wanted.cluster or clusters[0]
     if not settings.FENCELINE.history_url:
         raise HttpError(404, "No place for reports is configured: set [history] url.")
-    standing = job_outputs.report_status(settings.FENCELINE.history_url, cluster)
-    if standing.manifest is None:
-        raise _cannot(standing.trouble or ReportTrouble(job_outputs.NONE_YET, "", "Run the history job."))
-    newest = job_outputs.last_day(standing.manifest)
+    manifest = job_outputs.report_status(settings.FENCELINE.history_url, cluster)
+    if not isinstance(manifest, Manifest):
+        raise _cannot(manifest or ReportTrouble(job_outputs.NONE_YET, "", "Run the history job."))
+    newest = job_outputs.last_day(manifest)
     last = wanted.last_day or (date.fromisoformat(newest) if newest else datetime.now(UTC).date())
     first = wanted.first_day or last - timedelta(days=29)
     if first > last or (last - first).days > _LONGEST_DAYS:
         raise HttpError(400, f"first_day: up to {_LONGEST_DAYS} days, which begin before they end.")
-    return standing.manifest, str(first), str(last)
+    return manifest, str(first), str(last)
 
 
 def _cannot(trouble: ReportTrouble) -> HttpError:

@@ -78,11 +78,8 @@ class LaneSpan(NamedTuple):
     lane: str = INCIDENTS
 
 
-class Panel(NamedTuple):
-    """Figures over time: a title and the traces."""
-
-    title: str
-    traces: Sequence[go.Bar | go.Scatter]
+#: Figures over time: a title and the traces.
+Panel = tuple[str, Sequence[go.Bar | go.Scatter]]
 
 
 def event_figure(
@@ -114,7 +111,7 @@ def _strip(layout: go.Layout, panels: Sequence[Panel]) -> Sequence[go.Bar | go.S
     """Add the axes and titles of the panels to a layout, and return their traces."""
     share = (1 - _BETWEEN * (len(panels) - 1)) / max(1, len(panels))
     traces: list[go.Bar | go.Scatter] = []
-    for number, panel in enumerate(panels, 2):
+    for number, (_, panel_traces) in enumerate(panels, 2):
         left = (number - 2) * (share + _BETWEEN)
         layout[f"xaxis{number}"] = {
             "type": "date",
@@ -128,8 +125,8 @@ def _strip(layout: go.Layout, panels: Sequence[Panel]) -> Sequence[go.Bar | go.S
         layout[f"yaxis{number}"] = count_axis(2).update(
             domain=[0, _STRIP], anchor=f"x{number}", side="right", ticklabelposition="inside bottom"
         )
-        traces += [type(trace)(trace, xaxis=f"x{number}", yaxis=f"y{number}") for trace in panel.traces]
-    layout.annotations = [_title(number, panel.title) for number, panel in enumerate(panels, 2)]
+        traces += [type(trace)(trace, xaxis=f"x{number}", yaxis=f"y{number}") for trace in panel_traces]
+    layout.annotations = [_title(number, title) for number, (title, _) in enumerate(panels, 2)]
     return traces
 
 
@@ -149,7 +146,7 @@ def commit_panel(buckets: Sequence[Bucket]) -> Panel:
         hovertemplate="%{y:,} commits<extra></extra>",
         meta={"tone": style.tone, "times": ["x"]},
     )
-    return Panel("commits", [bar])
+    return "commits", [bar]
 
 
 def backlog_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
@@ -162,7 +159,7 @@ def backlog_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
         )
         for name, reading in readings
     ]
-    return Panel("blocked", traces)
+    return "blocked", traces
 
 
 def lag_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
@@ -173,7 +170,7 @@ def lag_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
         )
         for (name, reading), (tone, dash) in zip(readings, _LAG_CURVES, strict=False)
     ]
-    return Panel("lag", traces)
+    return "lag", traces
 
 
 def _spans(spans: Sequence[LaneSpan], narrowest_ms: int) -> Sequence[go.Bar]:

@@ -97,10 +97,10 @@ def draw_flow(flow: Flow) -> FlowDrawing:
     passed: dict[_Item, float] = {}
     top = _MARGIN
     for part in sorted(nx.weakly_connected_components(whole), key=lambda part: _rank(part, flow)):
-        layered = _layered(graph.subgraph(part))
-        heights = _placed(layered)
+        layers, beside = _layered(graph.subgraph(part))
+        heights = _placed(layers, beside)
         lowest = min(heights.values())
-        for number, layer in enumerate(layered.layers):
+        for number, layer in enumerate(layers):
             for item in layer:
                 y = round(heights[item] - lowest) + top
                 if isinstance(item, NodeId):
@@ -119,15 +119,12 @@ def _rank(part: Iterable[NodeId], flow: Flow) -> tuple[int, int, NodeId]:
     return -max(health_rank(flow.nodes[node].health) for node in nodes), -len(nodes), nodes[0]
 
 
-@dataclass(slots=True)
-class _Layered:
-    """The items of each layer in order, with their neighbours in the layers before and after."""
-
-    layers: list[list[_Item]]
-    beside: Mapping[_Item, tuple[list[_Item], list[_Item]]]
+_Layers = list[list[_Item]]
+#: Each item's neighbours in the layers before and after.
+_Neighbours = Mapping[_Item, tuple[list[_Item], list[_Item]]]
 
 
-def _layered(graph: nx.DiGraph) -> _Layered:
+def _layered(graph: nx.DiGraph) -> tuple[_Layers, _Neighbours]:
     """Return nodes by layer, with places for edges that pass a layer; sources are next to their targets."""
     layer = _layer_numbers(graph)
     layers: list[list[_Item]] = [[] for _ in range(max(layer.values()) + 1)]
@@ -142,10 +139,9 @@ def _layered(graph: nx.DiGraph) -> _Layered:
         for left, right in pairwise([*way, target]):
             beside[left][1].append(right)
             beside[right][0].append(left)
-    layered = _Layered(layers, beside)
     for sweep in range(_SWEEPS):
-        _order_layers(layered, forward=sweep % 2 == 0)
-    return layered
+        _order_layers(layers, beside, forward=sweep % 2 == 0)
+    return layers, beside
 
 
 def _layer_numbers(graph: nx.DiGraph) -> Mapping[NodeId, int]:
@@ -159,32 +155,30 @@ def _layer_numbers(graph: nx.DiGraph) -> Mapping[NodeId, int]:
     return {node: number - first for node, number in layer.items()}
 
 
-def _order_layers(of: _Layered, *, forward: bool) -> None:
+def _order_layers(layers: _Layers, beside: _Neighbours, *, forward: bool) -> None:
     """Order each layer by the mean place of its items' neighbours in the layer before."""
-    count, side = len(of.layers), 0 if forward else 1
+    count, side = len(layers), 0 if forward else 1
     for number in range(1, count) if forward else range(count - 2, -1, -1):
-        near = of.layers[number - 1 if forward else number + 1]
+        near = layers[number - 1 if forward else number + 1]
         place = {item: at for at, item in enumerate(near)}
-        own = {item: at for at, item in enumerate(of.layers[number])}
-        by = {
-            item: _mean([place[neighbour] for neighbour in of.beside[item][side]], own[item]) for item in own
-        }
-        of.layers[number].sort(key=by.__getitem__)
+        own = {item: at for at, item in enumerate(layers[number])}
+        by = {item: _mean([place[neighbour] for neighbour in beside[item][side]], own[item]) for item in own}
+        layers[number].sort(key=by.__getitem__)
 
 
-def _placed(of: _Layered) -> Mapping[_Item, float]:
+def _placed(layers: _Layers, beside: _Neighbours) -> Mapping[_Item, float]:
     """Return the vertical position of each item: near its neighbours, at least one row apart."""
     heights: dict[_Item, float] = {}
-    for layer in of.layers:
+    for layer in layers:
         at = 0.0
         for item in layer:
             heights[item] = at
             at += _room(item)
     for turn in range(_RELAXATIONS):
         side = turn % 2
-        for layer in of.layers if side == 0 else reversed(of.layers):
+        for layer in layers if side == 0 else reversed(layers):
             wanted = [
-                _mean([heights[neighbour] for neighbour in of.beside[item][side]], heights[item])
+                _mean([heights[neighbour] for neighbour in beside[item][side]], heights[item])
                 for item in layer
             ]
             heights |= zip(layer, _apart(wanted, [_room(item) for item in layer]), strict=True)

@@ -23,19 +23,16 @@ class DetailHeadline(NamedTuple):
     explanation: Sentence = ()
 
 
-class BlockedConsumer(NamedTuple):
-    """A blocked group or query, and the records that it is behind; None if unknown."""
-
-    name: str
-    behind: int | None
+#: A blocked group or query, and the records that it is behind; None if unknown.
+BlockedConsumer = tuple[str, int | None]
 
 
 def blocked_words(consumers: Sequence[BlockedConsumer]) -> str:
     """Return the blocked consumers, the last one by name: `billing is 1,465 records behind`."""
     if not consumers:
         return "no known consumer is blocked"
-    first = max(consumers, key=lambda consumer: consumer.behind or 0)
-    words = f"{first.name} is {behind_words(first.behind) or 'blocked'}"
+    name, behind = max(consumers, key=lambda consumer: consumer[1] or 0)
+    words = f"{name} is {behind_words(behind) or 'blocked'}"
     if others := len(consumers) - 1:
         verb = "is" if others == 1 else "are"
         words += f", and {count_noun(others, 'more consumer')} {verb} blocked"

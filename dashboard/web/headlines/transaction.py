@@ -98,9 +98,9 @@ def _consumers(waits: Waits) -> Sequence[BlockedConsumer]:
     for wait in waits.waiting:
         if not wait.pending:
             behind[wait.group] += [] if wait.behind is None else [wait.behind]
-    groups = [BlockedConsumer(name, sum(known) if known else None) for name, known in behind.items()]
+    groups = [(name, sum(known) if known else None) for name, known in behind.items()]
     names = dict.fromkeys(query.name for query in waits.queries)
-    return [*groups, *(BlockedConsumer(name, None) for name in names)]
+    return [*groups, *((name, None) for name in names)]
 
 
 def _open(row: Transaction, median_ms: float | None) -> Sentence:

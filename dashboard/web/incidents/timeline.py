@@ -21,6 +21,7 @@ from fenceline.facts import Severity
 from fenceline.findings.severity import worst_severity
 from fenceline.formatting import count_noun
 from fenceline.grouping import grouped
+from fenceline.history.time_range import TimeRange
 from fenceline.incidents.findings import IncidentEventKind
 from fenceline.spark.drivers import Driver
 
@@ -64,14 +65,6 @@ _DELIVERY_TONES = {Delivery.State.DELIVERED: "info", Delivery.State.FAILED: "cri
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineSpan:
-    """The range of an incident's timeline, in ms since 1970."""
-
-    from_ms: int
-    to_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class IncidentHistory:
     """The drawn parts of an incident: its findings, with their stored rows, and its events."""
 
@@ -90,16 +83,16 @@ class IncidentHistory:
         return max(since_ms, self.row.since_ms)
 
 
-def span_of(history: IncidentHistory, *, now_ms: int) -> TimelineSpan:
+def span_of(history: IncidentHistory, *, now_ms: int) -> TimeRange:
     """Return the range of the timeline: from a while before the first fact to now, or to the end."""
     end_ms = now_ms if history.row.closed_ms is None else history.row.closed_ms
     first_ms = min([history.row.opened_ms, *map(history.since_ms, history.members)])
     length_ms = max(1, end_ms - first_ms)
     before_ms = max(_BEFORE_MS, min(600_000, round(length_ms * _BEFORE)))
-    return TimelineSpan(first_ms - before_ms, end_ms + max(1_000, round(length_ms * _AFTER)))
+    return TimeRange(first_ms - before_ms, end_ms + max(1_000, round(length_ms * _AFTER)))
 
 
-def lanes_of(history: IncidentHistory, *, now_ms: int) -> tuple[TimelineSpan, Sequence[IncidentLane]]:
+def lanes_of(history: IncidentHistory, *, now_ms: int) -> tuple[TimeRange, Sequence[IncidentLane]]:
     """Return the range and the lanes, from cause to effect, without empty lanes."""
     span = span_of(history, now_ms=now_ms)
     end_ms = now_ms if history.row.closed_ms is None else history.row.closed_ms
@@ -112,7 +105,7 @@ def lanes_of(history: IncidentHistory, *, now_ms: int) -> tuple[TimelineSpan, Se
     return span, [lane for lane in lanes if lane.bars or lane.points]
 
 
-def _batch_lane(query: Query, driver: Driver, span: TimelineSpan) -> IncidentLane:
+def _batch_lane(query: Query, driver: Driver, span: TimeRange) -> IncidentLane:
     rows = Batch.objects.filter(query=query, planned_ms__gte=span.from_ms, planned_ms__lt=span.to_ms)
     bars = [_batch_bar(row) for row in rows.order_by("-batch_id")[:_BATCHES]]
     gone_ms = driver.ended_ms or driver.silent_since_ms
@@ -192,7 +185,7 @@ def _delivery_lane(deliveries: Sequence[Delivery]) -> IncidentLane:
     return IncidentLane("notifications", points=points)
 
 
-def _operator_lane(history: IncidentHistory, span: TimelineSpan) -> IncidentLane:
+def _operator_lane(history: IncidentHistory, span: TimeRange) -> IncidentLane:
     points = [
         LanePoint(event.at_ms, "info", f"{_BY_PEOPLE[IncidentEventKind(event.kind)]} by {event.actor}")
         for event in history.events
@@ -205,7 +198,7 @@ def _operator_lane(history: IncidentHistory, span: TimelineSpan) -> IncidentLane
     return IncidentLane("operators", points=sorted(points))
 
 
-def actions_of(history: IncidentHistory, span: TimelineSpan) -> Sequence[Action]:
+def actions_of(history: IncidentHistory, span: TimeRange) -> Sequence[Action]:
     """Return operators' actions on an incident's subjects in its time, newest first."""
     subjects = {member.subject for member in history.members}
     rows = Action.objects.filter(

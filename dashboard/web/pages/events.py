@@ -62,8 +62,8 @@ def event_timeline(request: HttpRequest) -> HttpResponse:
     shown = frame.timeline_range
 
     def read() -> Mapping[str, Any]:
-        events = event_queries.newest_marks(wanted, shown, limit=_MARKS)
-        return timeline_context(frame.cluster, wanted.application, shown, events, now_ms(request))
+        marks = event_queries.newest_marks(wanted, shown, limit=_MARKS)
+        return timeline_context(frame.cluster, wanted.application, shown, *marks, now_ms(request))
 
     return render_page(request, "events/timeline", read, depends_on=_moved(request))
 

@@ -214,15 +214,9 @@ def _blocked_consumers(
 ) -> Sequence[BlockedConsumer]:
     """Return the groups and queries that are at a blocked LSO."""
     groups = [
-        BlockedConsumer(reader.group.group_id, reader.lag_hw)
-        for reader in readers
-        if reader.waiting == Waiting.PROBABLY
+        (reader.group.group_id, reader.lag_hw) for reader in readers if reader.waiting == Waiting.PROBABLY
     ]
-    streams = [
-        BlockedConsumer(str(query), part.lag_hw)
-        for query, part in queries
-        if part.waiting_state == Waiting.PROBABLY
-    ]
+    streams = [(str(query), part.lag_hw) for query, part in queries if part.waiting_state == Waiting.PROBABLY]
     return [*groups, *streams]
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.history import job_outputs
-from dashboard.history.job_outputs import Busiest, Day, ReportStatus, ReportTrouble
+from dashboard.history.job_outputs import Busiest, Day, ReportTrouble
 from dashboard.history.queries import Bucket
 from dashboard.labels.transition import NOTABLE
 from dashboard.runtime.criteria import Name
@@ -75,31 +75,14 @@ class ReportRow:
         return [histograms.quantile(self.figures.marker_times, q) for q in (0.5, 0.99)]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeReport:
-    """The figures of a range of days, or the reason why they could not be read."""
-
-    days: Sequence[Day] = ()
-    busiest: Busiest = field(default_factory=Busiest)
-    trouble: ReportTrouble | None = None
-
-
 @signed_in
 def report_page(request: HttpRequest) -> HttpResponse:
     """Show the reports of one cluster, or the command that makes them."""
     cluster = page_cluster(request)
-    standing = (
-        job_outputs.report_status(settings.FENCELINE.history_url, cluster)
-        if is_configured()
-        else ReportStatus()
-    )
-    known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
-    return render_page(
-        request,
-        "reports/page",
-        lambda: _shown(request, cluster, standing),
-        depends_on=(known, standing.trouble),
-    )
+    url = settings.FENCELINE.history_url
+    status = job_outputs.report_status(url, cluster) if is_configured() else None
+    known = (status.query, status.batch) if isinstance(status, Manifest) else status
+    return render_page(request, "reports/page", lambda: _shown(request, cluster, status), depends_on=known)
 
 
 def is_configured() -> bool:
@@ -128,14 +111,20 @@ def _day(at_ms: int) -> date:
     return datetime.fromtimestamp(at_ms / 1_000, UTC).date()
 
 
-def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mapping[str, Any]:
-    wanted, manifest = read_query(request, ReportQuery), standing.manifest
-    ranged, first, last = RangeReport(trouble=standing.trouble), "", ""
+def _shown(request: HttpRequest, cluster: str, status: Manifest | ReportTrouble | None) -> Mapping[str, Any]:
+    wanted = read_query(request, ReportQuery)
+    days: Sequence[Day] = ()
+    busiest, first, last = Busiest(), "", ""
+    manifest, trouble = (status, None) if isinstance(status, Manifest) else (None, status)
     if manifest is not None:
         first, last = day_range(manifest, page_context.chrome_of(request).time_range)
-        ranged = _find(manifest, first, last, wanted)
-    rows = _rows(ranged.days, first, last)
-    whole = sum_figures(day.figures for day in ranged.days)
+        figures = _find(manifest, first, last, wanted)
+        if isinstance(figures, ReportTrouble):
+            trouble = figures
+        else:
+            days, busiest = figures
+    rows = _rows(days, first, last)
+    whole = sum_figures(day.figures for day in days)
     shown: dict[str, Any] = {
         "wanted": wanted,
         "clears": Filters(request.GET, wanted).clears(),
@@ -144,34 +133,37 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
         "of_cluster": cluster,
         "manifest": manifest,
         "configured": is_configured(),
-        "trouble": ranged.trouble,
-        "headline": _headline(ranged, manifest, whole, wanted, cluster, f"from {first} to {last}"),
+        "trouble": trouble,
+        "headline": _headline(trouble, manifest, whole, wanted, cluster, f"from {first} to {last}"),
         "newest": job_outputs.last_day(manifest) if manifest else "",
         "whole": ReportRow("", "", whole),
         "rows": rows[:_APPLICATIONS],
         "more": len(rows) - _APPLICATIONS,
         "busiest": [
-            ReportRow(busy.transactional_id, busy.application, busy.figures) for busy in ranged.busiest.items
+            ReportRow(busy.transactional_id, busy.application, busy.figures) for busy in busiest.items
         ],
-        "ids": ranged.busiest,
+        "ids": busiest,
         "first": first,
         "last": last,
         "strange": _strange(manifest),
     }
-    return {**shown, **_chart(ranged.days, first, last), **_how(cluster)}
+    return {**shown, **_chart(days, first, last), **_how(cluster)}
 
 
-def _find(manifest: Manifest, first: str, last: str, wanted: ReportQuery) -> RangeReport:
+def _find(
+    manifest: Manifest, first: str, last: str, wanted: ReportQuery
+) -> tuple[Sequence[Day], Busiest] | ReportTrouble:
+    """Return the figures of a range of days, or the reason why they could not be read."""
     url = settings.FENCELINE.history_url
     days = job_outputs.application_days(url, manifest, first, last)
     if isinstance(days, ReportTrouble):
-        return RangeReport(trouble=days)
+        return days
     if wanted.application:
         days = [day for day in days if day.application == wanted.application]
     busiest = job_outputs.busiest_ids(
         url, manifest, first, last, application=wanted.application, by=wanted.by, most=_IDS
     )
-    return RangeReport(trouble=busiest) if isinstance(busiest, ReportTrouble) else RangeReport(days, busiest)
+    return busiest if isinstance(busiest, ReportTrouble) else (days, busiest)
 
 
 def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[ReportRow]:
@@ -212,7 +204,7 @@ def _start_ms(day: str) -> int:
 
 
 def _headline(
-    ranged: RangeReport,
+    trouble: ReportTrouble | None,
     manifest: Manifest | None,
     whole: ReportFigures,
     wanted: ReportQuery,
@@ -221,8 +213,8 @@ def _headline(
 ) -> str:
     if not cluster:
         return "No cluster is configured."
-    if ranged.trouble is not None:
-        return f"{ranged.trouble.what}."
+    if trouble is not None:
+        return f"{trouble.what}."
     if manifest is None:
         return "Reports are not configured."
     ended = whole.commits + whole.aborts
