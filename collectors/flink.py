@@ -19,10 +19,9 @@ from typing import NamedTuple
 from collectors.checkpoints.roots import CHECKPOINT, ROOT, Root, SearchedRoot, blind_reason, total_spent_s
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, FileRange, Missing
 from collectors.polling import GapStarts, PollTimer
-from fenceline.engines.flink.metadata import CheckpointMetadata, decode_checkpoint_metadata
+from fenceline.engines.flink.metadata import CheckpointMetadata, FlinkStateFile, decode_checkpoint_metadata
 from fenceline.engines.flink.records import FlinkCheckpoint, FlinkJobObservation, UnreadCheckpoint
 from fenceline.engines.flink.sink_state import decode_sink_states
-from fenceline.engines.flink.state_handles import FlinkStateFile
 from fenceline.facts import Undecoded
 from fenceline.spark.paths import join_path
 from fenceline.spark.records import FileSeen

@@ -25,7 +25,7 @@ class Limits:
     #: has a finding.
     group_blocked_s: float = 10.0
     group_stalled_s: float = 60.0
-    #: Severity (`fenceline.findings.severity`): after how long a blocked reader is critical; how many blocked
+    #: Severity (`fenceline.findings`): after how long a blocked reader is critical; how many blocked
     #: records are critical sooner; how near a loss is critical.
     blocked_critical_s: float = 300.0
     blocked_records: float = 10_000.0

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fenceline.audit.manifest import AuditViolation
 from fenceline.engines.flink.restore import FlinkJobFacts
 from fenceline.facts import TopicPartitions, TransactionState, TransitionKind, VisibilityGap
-from fenceline.findings.visibility import EVERYWHERE, Sense, Visibility, expected_ms
+from fenceline.findings import EVERYWHERE, Sense, Visibility, expected_ms
 from fenceline.formatting import list_names
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin

@@ -21,7 +21,7 @@ from collectors.checkpoints.state_files import StateFiles
 from collectors.checkpoints.store import LARGEST, CannotRead, CheckpointStore, FileEntry, Missing
 from fenceline.decode import checkpoint as decode
 from fenceline.decode import ledger as ledgers
-from fenceline.spark.logs import COMMITS, OFFSETS
+from fenceline.decode.checkpoint import COMMITS, OFFSETS
 from fenceline.spark.paths import join_path
 from fenceline.spark.records import (
     Broken,

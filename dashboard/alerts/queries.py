@@ -26,7 +26,7 @@ from dashboard.runtime.criteria import (
 )
 from dashboard.runtime.sql import in_portions
 from fenceline.facts import Severity
-from fenceline.findings.rule_names import current_name, known_name
+from fenceline.findings import current_name, known_name
 
 #: Milliseconds for which a resolved alert stays in lists without a state.
 RECENT_MS = 86_400_000

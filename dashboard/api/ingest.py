@@ -61,7 +61,7 @@ def ingest_progress(request: HttpRequest) -> HttpResponse:
         _admit(request)
         with _UNPACKING:
             post = ingest_payload.decode_post(_document(request))
-        saved = progress_store.save_progress(post, now_ms=now_ms)
+        accepted, duplicates = progress_store.save_progress(post, now_ms=now_ms)
     except _RefusedPost as refused:
         if refused.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             time.sleep(REFUSED_REST_S)
@@ -76,7 +76,7 @@ def ingest_progress(request: HttpRequest) -> HttpResponse:
         log.warning("a listener's post has fields that cannot be read: %s", dict(post.strange))
     refusals = [{"seq": seq, "reason": reason} for seq, reason in post.refused]
     return JsonResponse(
-        {**saved._asdict(), "refused": refusals, "unread": dict(post.strange)}, status=HTTPStatus.OK
+        {"accepted": accepted, "duplicates": duplicates, "refused": refusals, "unread": dict(post.strange)}
     )
 
 

@@ -28,7 +28,7 @@ from dashboard.config.values import (
 from fenceline.alerts.engine import Alerting, split_port
 from fenceline.authentication.java import translate_properties
 from fenceline.authentication.mechanisms import find_mistakes
-from fenceline.findings.rule_names import removed_rule
+from fenceline.findings import removed_rule
 from fenceline.kafka.applications import LONGEST
 from fenceline.kafka.scope import EVERYTHING, Scope
 from fenceline.limits import Limits, Retention

@@ -11,7 +11,7 @@ from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Name, Ranged, given_conditions, overlaps_range
 from dashboard.runtime.sql import prepared
 from fenceline.facts import Severity
-from fenceline.findings.rule_names import known_name
+from fenceline.findings import known_name
 
 
 @prepared

@@ -13,7 +13,7 @@ from dashboard.runtime.collector_names import JUDGE
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, open_subjects, save_samples
-from fenceline.findings.visibility import EVERYWHERE, Sense, Visibility
+from fenceline.findings import EVERYWHERE, Sense, Visibility
 from fenceline.kafka.applications import application_of
 from fenceline.series.points import APPLICATION
 from fenceline.snapshot import PinnedPartition, Snapshot

@@ -55,7 +55,7 @@ from dashboard.transactions.sql import unpacked_partitions
 from fenceline.decode.typed import record_of
 from fenceline.engines.flink.restore import FlinkJobFacts
 from fenceline.facts import NOT_FROM_LOG, TransactionState, VisibilityGap
-from fenceline.findings.visibility import EVERYWHERE, Sense
+from fenceline.findings import EVERYWHERE, Sense
 from fenceline.grouping import grouped
 from fenceline.kafka.coordinator import start_ms
 from fenceline.kafka.groups import Waiting

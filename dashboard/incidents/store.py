@@ -16,7 +16,7 @@ from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFin
 from dashboard.runtime.sql import in_portions, update_rows
 from dashboard.system import owners
 from fenceline.facts import Severity
-from fenceline.findings.severity import is_worse, severity_rank
+from fenceline.findings import is_worse, severity_rank
 from fenceline.grouping import grouped
 from fenceline.incidents.causality import ThingLinks, snapshot_links
 from fenceline.incidents.facts import FactsReader, are_news, damage_since_ms

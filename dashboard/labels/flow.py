@@ -8,8 +8,7 @@ from dashboard.labels.status import StatusLabel
 from fenceline.audit.manifest import AuditVerdict
 from fenceline.engines.flink.restore import CommitFate, Lingering
 from fenceline.flow.graph import FlowHealth, LinkKind
-from fenceline.flow.guarantee import Guarantee
-from fenceline.flow.proof import GUARANTEE_WORDS, PipelineProof
+from fenceline.flow.proof import GUARANTEE_WORDS, Guarantee, PipelineProof
 from fenceline.formatting import count_noun
 
 HEALTH_LABELS: Mapping[FlowHealth, StatusLabel] = {

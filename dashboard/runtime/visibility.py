@@ -36,7 +36,7 @@ from dashboard.runtime.collector_names import CAPABILITIES, RECONCILE, TAIL, TRA
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.sql import prepared
 from fenceline.decode import text
-from fenceline.findings.visibility import EVERYWHERE, expected_ms, kind_of, stale_gap
+from fenceline.findings import EVERYWHERE, expected_ms, kind_of, stale_gap
 from fenceline.formatting import format_clock
 from fenceline.grouping import grouped
 from fenceline.kafka.coordinator import partition_for

@@ -10,7 +10,7 @@ from django.db.models import Max, Q
 from dashboard.models import GapRecord, ObservedSpan, Series, SeriesChunk
 from dashboard.runtime.retention import series_kept_ms
 from dashboard.series.store import SOURCES, series_key
-from fenceline.findings.visibility import EVERYWHERE, expected_ms
+from fenceline.findings import EVERYWHERE, expected_ms
 from fenceline.history.time_range import TimeRange
 from fenceline.series.points import Resolution, SeriesKind
 from fenceline.series.reading import (

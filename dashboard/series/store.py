@@ -15,7 +15,7 @@ from django.db import connection
 from dashboard.models import ObservedSpan, Series, SeriesChunk
 from dashboard.runtime.collector_names import GROUPS, JUDGE, PARTITIONS
 from dashboard.runtime.sql import Row, in_portions
-from fenceline.findings.visibility import expected_ms
+from fenceline.findings import expected_ms
 from fenceline.series import packing
 from fenceline.series.points import (
     APPLICATION,

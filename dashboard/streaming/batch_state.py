@@ -31,7 +31,7 @@ from dashboard.streaming.registry import driver_of
 from dashboard.transactions.sql import recent_rings
 from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, Severity, TransactionState
-from fenceline.findings.visibility import EVERYWHERE
+from fenceline.findings import EVERYWHERE
 from fenceline.grouping import grouped
 from fenceline.kafka.applications import Shape, application_of, sink_id_stem
 from fenceline.kafka.fold import transition_ring

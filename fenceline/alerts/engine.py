@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fenceline.findings.severity import is_worse
+from fenceline.findings import is_worse
 from fenceline.formatting import count_noun, format_duration
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"

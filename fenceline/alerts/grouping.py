@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fenceline.alerts.engine import Alerting
 from fenceline.alerts.labels import CompilePattern, MatcherSet, matchers_text, page_of
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
-from fenceline.findings.severity import is_worse, severity_rank
+from fenceline.findings import is_worse, severity_rank
 from fenceline.formatting import fit_name
 from fenceline.incidents.findings import IncidentCause
 

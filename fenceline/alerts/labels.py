@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from fenceline.findings import rule_names
+from fenceline import findings
 from fenceline.formatting import fit_name
 from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner
@@ -161,7 +161,7 @@ def make_matcher(label: str, operator: str, value: str) -> Matcher:
     """
     if operator not in _OPERATORS:
         raise ValueError(f"“{_clip(operator)}” is no operator: write one of {' '.join(_OPERATORS)}.")
-    if label == "alertname" and (removed := rule_names.removed_rule(value)):
+    if label == "alertname" and (removed := findings.removed_rule(value)):
         raise ValueError(removed)
     if len(value) > LONGEST_VALUE:
         raise ValueError(f"The value of {_clip(label)} is too long: at most {LONGEST_VALUE:,} characters.")
@@ -171,7 +171,7 @@ def make_matcher(label: str, operator: str, value: str) -> Matcher:
 class MatcherSet:
     """Matchers that labels must all meet, with patterns compiled once; without matchers, all labels do.
 
-    A rule is matched by each of its present and former names (`fenceline.findings.rule_names`). An unusable
+    A rule is matched by each of its present and former names (`fenceline.findings`). An unusable
     pattern matches nothing, with either operator; `wrong` describes it.
     """
 
@@ -205,7 +205,7 @@ def _test(matcher: Matcher, compile_pattern: CompilePattern) -> Callable[[str], 
 
 def _meets(matcher: Matcher, test: Callable[[str], bool], labels: Mapping[str, str]) -> bool:
     value = labels.get(matcher.label, "")
-    values = rule_names.all_names(value) if matcher.label == "alertname" else (value,)
+    values = findings.all_names(value) if matcher.label == "alertname" else (value,)
     return any(map(test, values)) is (matcher.operator in ("=", "=~"))
 
 

@@ -16,7 +16,7 @@ from fenceline.alerts.engine import FIRING
 from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route, route_refusal
 from fenceline.alerts.labels import CompilePattern, MatcherSet, readable_name
 from fenceline.alerts.payload import format_rfc3339
-from fenceline.findings.severity import is_worse
+from fenceline.findings import is_worse
 from fenceline.formatting import format_clock
 from fenceline.incidents.findings import FindingKey
 

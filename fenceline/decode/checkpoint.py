@@ -15,7 +15,6 @@ from typing import Any
 
 from fenceline.decode.ledger import FOLDER as LEDGER
 from fenceline.facts import TopicPartition
-from fenceline.spark.logs import COMMITS, OFFSETS
 from fenceline.spark.records import (
     Broken,
     CommitsEntry,
@@ -27,7 +26,7 @@ from fenceline.spark.records import (
     StateStore,
 )
 
-METADATA, SOURCES, STATE = "metadata", "sources", "state"
+METADATA, OFFSETS, COMMITS, SOURCES, STATE = "metadata", "offsets", "commits", "sources", "state"
 #: The names that Spark and our sink write into a checkpoint.
 OURS = frozenset({METADATA, OFFSETS, COMMITS, SOURCES, STATE, LEDGER})
 #: The newest known version of each log: Spark 4.2's (its commit log has version 3, for sinks by name).

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from fenceline.facts import Severity
-from fenceline.findings.severity import of_incident, worst_severity
+from fenceline.findings import of_incident, worst_severity
 from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
 from fenceline.limits import Limits
 from fenceline.series.rollup import greater_known

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fenceline.facts import Severity
-from fenceline.findings.severity import worst_severity
+from fenceline.findings import worst_severity
 from fenceline.grouping import grouped
 from fenceline.incidents.findings import FindingKey, is_same_instance
 from fenceline.incidents.grouping import IncidentGroup

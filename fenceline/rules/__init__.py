@@ -5,7 +5,7 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from fenceline.facts import Finding
-from fenceline.findings.visibility import Sense, Visibility
+from fenceline.findings import Sense, Visibility
 from fenceline.limits import Limits
 from fenceline.rules import (
     applications,

@@ -7,8 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fenceline.facts import Finding, Severity, VisibilityGap
-from fenceline.findings.severity import lasting_severity
-from fenceline.findings.visibility import EVERYWHERE, Sense
+from fenceline.findings import EVERYWHERE, Sense, lasting_severity
 from fenceline.formatting import count_noun, list_names
 from fenceline.limits import Limits
 from fenceline.rules.rule import claim

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from fenceline.engines.flink.restore import CommitFate, DecidedTransaction, FlinkJobFacts
 from fenceline.facts import Finding, Severity
-from fenceline.findings.severity import before_loss
+from fenceline.findings import before_loss
 from fenceline.formatting import count_noun, format_clock, is_are
 from fenceline.limits import Limits
 from fenceline.rules.rule import REPORTED_MS, affected_ids, claim

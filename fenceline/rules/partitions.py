@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, TransactionState
-from fenceline.findings.severity import Impact, of_block, worst_severity
+from fenceline.findings import Impact, of_block, worst_severity
 from fenceline.formatting import count_noun, format_clock, list_names, rough_count
 from fenceline.grouping import grouped
 from fenceline.kafka.groups import Waiting
@@ -47,7 +47,7 @@ def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Find
 def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield partitions whose LSO has been stuck below the high watermark for `limits.lso_pinned_s`.
 
-    The severity depends on the blocked readers (`fenceline.findings.severity.of_block`). It is at least a
+    The severity depends on the blocked readers (`fenceline.findings.of_block`). It is at least a
     warning without a known owner of the transaction.
     """
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
-from fenceline.findings.severity import before_loss
+from fenceline.findings import before_loss
 from fenceline.formatting import count_noun, format_clock, format_duration, is_are, list_names
 from fenceline.limits import Limits
 from fenceline.rules.rule import REPORTED_MS, affected_ids, claim

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from fenceline.facts import Finding
-from fenceline.findings.visibility import Sense
+from fenceline.findings import Sense
 from fenceline.limits import Limits
 from fenceline.snapshot import Snapshot
 

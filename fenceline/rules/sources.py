@@ -7,7 +7,7 @@ groups: only the checkpoint and the listener contain the position.
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
-from fenceline.findings.severity import before_loss
+from fenceline.findings import before_loss
 from fenceline.formatting import format_clock, list_names, rough_count
 from fenceline.limits import Limits
 from fenceline.rules.partitions import Blocks, first_id, waits_since

@@ -13,7 +13,7 @@ from fenceline.facts import (
     TransactionState,
     expand_partitions,
 )
-from fenceline.findings.severity import worst_severity
+from fenceline.findings import worst_severity
 from fenceline.formatting import count_noun, format_clock, format_duration, is_are, list_names, rough_count
 from fenceline.grouping import grouped
 from fenceline.kafka.applications import Shape, application_of
@@ -41,7 +41,7 @@ def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 
     INFO while the application's commits usually take that long, else a warning. Critical if no coordinator
     will ever end it (two-phase commit, KIP-939), or once it has blocked readers for long
-    (`fenceline.findings.severity.of_block`). The words name instants, not ages: they stay true.
+    (`fenceline.findings.of_block`). The words name instants, not ages: they stay true.
     """
     limit_ms = int(limits.open_too_long_s * 1_000)
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)

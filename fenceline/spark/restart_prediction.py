@@ -8,10 +8,11 @@ Rows are tried in Spark's order: the first obstacle is the one that an operator 
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import NamedTuple
 
+from fenceline.decode.checkpoint import COMMITS, OFFSETS
 from fenceline.facts import Severity
-from fenceline.spark.logs import COMMITS, OFFSETS, is_sparse
 from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry
 
 #: The text before any advice to remove files.
@@ -356,3 +357,20 @@ _ROWS: Sequence[_Row] = (
     _again,
     _done,
 )
+
+
+def is_sparse(planned: Sequence[int], finished: Sequence[int]) -> bool:
+    """Return whether two logs have the same holes, as asynchronous progress tracking leaves them.
+
+    It writes both files of a batch or neither. Deleting the same ids from both logs has the same result.
+    """
+    holes = _holes(planned)
+    return bool(holes) and not holes & set(finished)
+
+
+def _holes(ids: Sequence[int]) -> set[int]:
+    """Return the missing ids between the first and the last of about the last two hundred."""
+    newest = list(ids[-200:])
+    present = set(newest)
+    steps = pairwise(newest)
+    return {batch_id for low, high in steps for batch_id in range(low + 1, min(high, low + 1_000))} - present

@@ -11,7 +11,7 @@ from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, PartitionRecord, Query, Run
 from dashboard.streaming.rule_input import Queries
 from fenceline.facts import Severity, TopicPartition
-from fenceline.findings.visibility import Sense
+from fenceline.findings import Sense
 from fenceline.kafka.offset_histories import LogStarts
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts

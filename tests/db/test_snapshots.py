@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import Collector, GapRecord, PartitionRecord, Transaction
 from fenceline.facts import NOT_FROM_LOG, TransactionState
-from fenceline.findings.visibility import Sense
+from fenceline.findings import Sense
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits

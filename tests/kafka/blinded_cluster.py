@@ -22,7 +22,7 @@ from dashboard.tasks import polls, tails
 from dashboard.tasks.slice import poll_repeatedly
 from dashboard.transactions import reconcile_store
 from fenceline.facts import OPEN_STATES
-from fenceline.findings.visibility import Sense
+from fenceline.findings import Sense
 from fenceline.limits import Limits
 from tests.brokers import create_topics
 from tests.kafka.driven import only_cluster, read_slice, take_lease

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.kafka import internal_topics
 from dashboard.runtime.collector_names import GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL
-from fenceline.findings.visibility import Sense
+from fenceline.findings import Sense
 from sandbox.kafka import Broker
 from tests.kafka.blinded_cluster import BlindedCluster, Blindness, random_restrictions
 from tests.kafka.proxy.restrictions import Restrictions

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from fenceline.spark.logs import is_sparse
+from fenceline.spark.restart_prediction import is_sparse
 from tests.brokers import create_topics
 from tests.spark.queries import (
     DEADLINE_S,

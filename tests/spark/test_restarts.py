@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fenceline.spark.logs import is_sparse
-from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from fenceline.spark.restart_prediction import RestartVerdict, is_sparse, predict_restart
 from tests.spark.damaged_checkpoints import ROWS, Damage, damaged, gone, predicted, restarted, watched
 from tests.spark.queries import (
     DEADLINE_S,

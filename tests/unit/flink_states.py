@@ -7,10 +7,10 @@ from pathlib import Path
 from fenceline.engines.flink.metadata import (
     COMMITTER_STATE,
     CheckpointMetadata,
+    FlinkStateFile,
     decode_checkpoint_metadata,
 )
 from fenceline.engines.flink.sink_state import SinkStates, decode_sink_states
-from fenceline.engines.flink.state_handles import FlinkStateFile
 
 GOLDEN = Path(__file__).parents[1] / "data" / "flink"
 #: Version of Flink -> version of its `_metadata`.

@@ -24,7 +24,7 @@ from fenceline.alerts.engine import (
     StateChange,
 )
 from fenceline.alerts.labels import Matcher, MatcherSet, matchers_text, parse_matchers
-from fenceline.findings.rule_names import REMOVED, RENAMED
+from fenceline.findings import REMOVED, RENAMED
 from fenceline.rules import RULES
 
 LIMITS = Alerting(for_ticks=2, resolve_ticks=2, flap_openings=3, flap_s=60)

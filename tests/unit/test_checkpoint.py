@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fenceline.decode import checkpoint as decode
 from fenceline.facts import TopicPartition
-from fenceline.spark.logs import is_sparse
 from fenceline.spark.records import (
     Broken,
     CommitsEntry,
@@ -25,6 +24,7 @@ from fenceline.spark.records import (
     StateOperator,
     StateStore,
 )
+from fenceline.spark.restart_prediction import is_sparse
 
 CAPTURED = Path(__file__).parents[1] / "data" / "checkpoints" / "spark-4.2.0.jsonl"
 MADE = [json.loads(line) for line in CAPTURED.read_text().splitlines()]

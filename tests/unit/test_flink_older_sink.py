@@ -12,7 +12,7 @@ import tracemalloc
 
 import pytest
 
-from fenceline.engines.flink.metadata import CheckpointMetadata, decode_checkpoint_metadata
+from fenceline.engines.flink.metadata import CheckpointMetadata, ListState, decode_checkpoint_metadata
 from fenceline.engines.flink.records import Committable, FlinkCheckpoint, TransactionOwnership, WriterState
 from fenceline.engines.flink.restore import (
     CommitFate,
@@ -28,7 +28,6 @@ from fenceline.engines.flink.restore import (
     safe_parallelism,
 )
 from fenceline.engines.flink.sink_state import SinkStates, decode_sink_states
-from fenceline.engines.flink.state_handles import ListState
 from fenceline.facts import TransactionState, Undecoded
 from tests.unit import flink_states as states
 

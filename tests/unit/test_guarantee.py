@@ -19,15 +19,9 @@ from fenceline.audit.manifest import (
     ObstacleKind,
 )
 from fenceline.facts import Isolation
-from fenceline.flow import guarantee as reasons
+from fenceline.flow import proof as reasons
 from fenceline.flow.derive import derive_flow
 from fenceline.flow.graph import NodeKind
-from fenceline.flow.guarantee import (
-    Guarantee,
-    GuaranteeFacts,
-    PipelineGuarantee,
-    pipeline_guarantee,
-)
 from fenceline.flow.observations import (
     FlowObservations,
     GroupReads,
@@ -36,7 +30,16 @@ from fenceline.flow.observations import (
     TopicWrites,
 )
 from fenceline.flow.pipelines import find_pipelines
-from fenceline.flow.proof import PipelineProof, audit_statement, pipeline_proofs, proof_document
+from fenceline.flow.proof import (
+    Guarantee,
+    GuaranteeFacts,
+    PipelineGuarantee,
+    PipelineProof,
+    audit_statement,
+    pipeline_guarantee,
+    pipeline_proofs,
+    proof_document,
+)
 from tests.audit_manifests import audit_manifest, proved_batch
 
 _EXACTLY, _UNKNOWN = Guarantee.EXACTLY_ONCE, Guarantee.UNKNOWN

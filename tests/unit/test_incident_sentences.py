@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fenceline.facts import Finding, Severity
-from fenceline.incidents.evidence import (
+from fenceline.incidents.facts import (
     MOST_LINES,
     EvidenceLine,
     batch_evidence,

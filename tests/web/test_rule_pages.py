@@ -15,7 +15,7 @@ from dashboard.labels.alert import rule_label
 from dashboard.models import Cluster
 from dashboard.web import markdown
 from fenceline.facts import Severity
-from fenceline.findings.rule_names import REMOVED, RENAMED
+from fenceline.findings import REMOVED, RENAMED
 from fenceline.limits import Limits
 from fenceline.rules import RULES
 from tests.web import factories

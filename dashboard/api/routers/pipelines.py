@@ -21,9 +21,8 @@ from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.runtime.criteria import Criteria, Name, Search
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, AuditObstacle, AuditVerdict
 from fenceline.flow.graph import FlowEdge, FlowHealth, FlowNode, LinkKind, NodeKind, RateUnit
-from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.pipelines import Pipeline
-from fenceline.flow.proof import pipeline_proofs, proof_document
+from fenceline.flow.proof import Guarantee, pipeline_proofs, proof_document
 from fenceline.flow.view import flow_around_nodes, search_flow
 from fenceline.history.time_range import TimeRange
 

@@ -32,9 +32,8 @@ from fenceline.flow.graph import (
     nodes_before,
     reachable_from,
 )
-from fenceline.flow.guarantee import Guarantee, GuaranteeFacts, LinkGuarantee, edge_guarantee
 from fenceline.flow.pipelines import Pipeline
-from fenceline.flow.proof import PipelineProof
+from fenceline.flow.proof import Guarantee, GuaranteeFacts, LinkGuarantee, PipelineProof, edge_guarantee
 from fenceline.formatting import count_noun, list_names
 
 #: Rows per page of the list.

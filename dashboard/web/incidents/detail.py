@@ -42,7 +42,7 @@ from dashboard.web.per_request import now_ms
 from fenceline.alerts.labels import matchers_text
 from fenceline.flow.view import fold_flow
 from fenceline.formatting import format_duration
-from fenceline.incidents.evidence import (
+from fenceline.incidents.facts import (
     EvidenceLine,
     batch_evidence,
     connector_evidence,

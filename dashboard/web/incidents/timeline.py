@@ -18,7 +18,7 @@ from dashboard.models import (
 )
 from dashboard.web.charts.incident_figure import IncidentLane, LaneBar, LanePoint
 from fenceline.facts import Severity
-from fenceline.findings.severity import worst_severity
+from fenceline.findings import worst_severity
 from fenceline.formatting import count_noun
 from fenceline.grouping import grouped
 from fenceline.history.time_range import TimeRange

@@ -24,10 +24,11 @@ from fenceline.engines.flink.metadata import (
     HINT_STATE,
     PRODUCER_STATE,
     CheckpointMetadata,
+    FlinkStateFile,
+    ListState,
     OperatorMetadata,
 )
 from fenceline.engines.flink.records import UNKNOWN_SUBTASK, Committable, TransactionOwnership, WriterState
-from fenceline.engines.flink.state_handles import FlinkStateFile, ListState
 from fenceline.facts import Undecoded
 
 _COLLECTOR_MAGIC = 0xB91F252C

@@ -10,7 +10,7 @@ from fenceline.facts import (
     TransactionState,
     VisibilityGap,
 )
-from fenceline.findings.visibility import EVERYWHERE, Sense
+from fenceline.findings import EVERYWHERE, Sense
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits

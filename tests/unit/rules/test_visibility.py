@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from fenceline import rules
 from fenceline.facts import Severity, VisibilityGap
-from fenceline.findings.severity import Impact, before_loss, lasting_severity, of_block, worst_severity
-from fenceline.findings.visibility import Sense, Visibility, expected_ms, stale_gap
+from fenceline.findings import (
+    Impact,
+    Sense,
+    Visibility,
+    before_loss,
+    expected_ms,
+    lasting_severity,
+    of_block,
+    stale_gap,
+    worst_severity,
+)
 from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, evaluate_rules
 from fenceline.snapshot import CollectorStatus

@@ -30,7 +30,7 @@ from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import list_view, or_404, page_view, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from fenceline.alerts import engine
-from fenceline.findings.rule_names import current_name, removed_rule
+from fenceline.findings import current_name, removed_rule
 from fenceline.formatting import format_clock
 from fenceline.rules import RULES
 

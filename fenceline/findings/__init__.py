@@ -1,1 +1,0 @@
-"""Shared by all findings: the names of their rules, and their severity."""
