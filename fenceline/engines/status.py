@@ -14,8 +14,9 @@ KIP-1071.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
+
+from fenceline.compat import StrEnum
 
 #: Connect's names of states of a connector or a task (`AbstractStatus.State`).
 CONNECTOR_STATES = ("UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED")

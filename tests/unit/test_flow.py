@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from dashboard.web.flow.picture import BOX_HEIGHT, BOX_WIDTH, FlowDrawing, draw_flow
+from dashboard.web.flow.layout import BOX_HEIGHT, BOX_WIDTH, FlowDrawing, draw_flow
 from fenceline.facts import Severity
 from fenceline.flow.derive import derive_flow
 from fenceline.flow.graph import (
