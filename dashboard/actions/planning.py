@@ -7,7 +7,6 @@ number of subjects, then read the cluster. No request changes it.
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from django.conf import settings
 
@@ -50,12 +49,8 @@ class CannotPlan(Exception):
     """No plan can be made; the text is the problem and the remedy."""
 
 
-class _Planned(NamedTuple):
-    """Plans by subject, and the texts to type for a single subject."""
-
-    subjects: Sequence[SubjectPlan]
-    confirms: Sequence[str]
-    warnings: Sequence[str]
+#: Plans by subject, the texts to type for a single subject, and warnings.
+_Planned = tuple[Sequence[SubjectPlan], Sequence[str], Sequence[str]]
 
 
 def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int) -> Plan:
@@ -100,7 +95,7 @@ def _fence(inspector: inspect.ClusterInspector, names: Sequence[str], force: boo
         if producer.producer_id is not None and _is_done(subject, force):
             ended |= {producer.producer_id}
     warned = producers.fencing_warnings(described, now_ms=inspector.now_ms)
-    return _Planned(plans, [producer.transactional_id for producer in described], list(warned))
+    return plans, [producer.transactional_id for producer in described], list(warned)
 
 
 def _commit_flink(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
@@ -108,7 +103,7 @@ def _commit_flink(inspector: inspect.ClusterInspector, names: Sequence[str], for
     wanted = [producers.flink_transaction(producer) for producer in described]
     warned = list(flink_commits.flink_commit_warnings(wanted, now_ms=inspector.now_ms))
     plans = [flink_commits.plan_flink_commit(transaction) for transaction in wanted]
-    return _Planned(plans, [transaction.transactional_id for transaction in wanted], warned)
+    return plans, [transaction.transactional_id for transaction in wanted], warned
 
 
 def _transactional_id(name: str) -> str:
@@ -142,7 +137,7 @@ def _abort_marker(inspector: inspect.ClusterInspector, names: Sequence[str], for
     if len(subjects) > MOST_SUBJECTS:
         left = len(subjects) - MOST_SUBJECTS
         warned.append(f"{left:,} more transactions hang there: make another plan for them after this one.")
-    return _Planned(subjects[:MOST_SUBJECTS], confirms[:MOST_SUBJECTS], warned)
+    return subjects[:MOST_SUBJECTS], confirms[:MOST_SUBJECTS], warned
 
 
 def _place(name: str) -> tuple[TopicPartition, int | None]:
@@ -164,15 +159,13 @@ def _marker_confirm(marked: markers.Marked, start: int | None) -> str:
 def _finish_batch(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     facts = [sink_batches.inspect_batch(inspector, *_batch(name), finish=True) for name in names]
     warned = list(batches.finish_warnings(facts, now_ms=inspector.now_ms))
-    return _Planned(
-        [batches.plan_finish(batch) for batch in facts], [batch.confirm for batch in facts], warned
-    )
+    return [batches.plan_finish(batch) for batch in facts], [batch.confirm for batch in facts], warned
 
 
 def _roll_back_batch(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     facts = [sink_batches.inspect_batch(inspector, *_batch(name), finish=False) for name in names]
     plans = [batches.plan_roll_back(batch, now_ms=inspector.now_ms) for batch in facts]
-    return _Planned(plans, [batch.confirm for batch in facts], list(batches.roll_back_warnings(facts)))
+    return plans, [batch.confirm for batch in facts], list(batches.roll_back_warnings(facts))
 
 
 def _batch(name: str) -> tuple[str, int]:
@@ -200,15 +193,15 @@ def _is_done(subject: SubjectPlan, force: bool) -> bool:
 
 
 def _assembled(cluster: str, act: Act, planned: _Planned, *, force: bool, now_ms: int) -> Plan:
-    subjects = list(planned.subjects)
+    subjects, confirms, warnings = planned
     overridden: list[Refusal] = []
     if force:
         overridden = [refusal for subject in subjects for refusal in subject.refusals if refusal.forceable]
         subjects = [_forced(subject) for subject in subjects]
     made = Plan(act, cluster, now_ms, "", tuple(subjects), bool(overridden), tuple(overridden))
     doable = len(made.doable_subjects) or len(subjects)
-    confirm = planned.confirms[0] if len(subjects) == 1 else f"{cluster} {doable}"
-    return replace(made, confirm=confirm, warnings=tuple(dict.fromkeys(planned.warnings)))
+    confirm = confirms[0] if len(subjects) == 1 else f"{cluster} {doable}"
+    return replace(made, confirm=confirm, warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _forced(subject: SubjectPlan) -> SubjectPlan:

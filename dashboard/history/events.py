@@ -94,12 +94,8 @@ class EventPage:
         return EventPage(self.items[:number], self.items[number - 1].place)
 
 
-@dataclass(frozen=True, slots=True)
-class _StreamPart:
-    """Events of one stream, and the instant before which more may follow, in µs; None if all are read."""
-
-    events: Sequence[TimelineEvent]
-    floor_us: int | None = None
+#: Events of one stream, and the instant before which more may follow, in µs; None if all are read.
+_StreamPart = tuple[Sequence[TimelineEvent], int | None]
 
 
 def newest_events(
@@ -109,8 +105,8 @@ def newest_events(
     clusters = visibility.clusters_named(wanted.cluster)
     start = before or EventPlace(time_range.to_ms * 1_000, 0, 0)
     window = EventWindow(clusters, time_range, start, limit + 1, wanted.q, wanted.application)
-    reads = [
-        _StreamPart(stream.read(number, window))
+    reads: list[_StreamPart] = [
+        (stream.read(number, window), None)
         for number, stream in enumerate(STREAMS, _FIRST)
         if wanted.wants(stream.source)
     ]
@@ -138,7 +134,7 @@ def newest_marks(
     ]
     for kinds in _RARE_LANES if wanted.wants(EventSource.TRANSITION) else ():
         asked = [kind for kind in kinds if wanted.kind in ("", kind)]
-        reads += [_told(window, asked, wanted.confidence).events] if asked else []
+        reads += [_told(window, asked, wanted.confidence)[0]] if asked else []
     full = [events[-1].at_ms for events in reads if len(events) >= limit]
     return [event for events in reads for event in events], max(full, default=None)
 
@@ -159,8 +155,8 @@ def sources_cut(time_range: TimeRange, retention: Retention, *, now_ms: int) -> 
 
 def _page(reads: Sequence[_StreamPart], limit: int) -> EventPage:
     # If one stream was not read to its end, older events of the other streams are omitted too.
-    floor = max((read.floor_us for read in reads if read.floor_us is not None), default=None)
-    merged = merge(*(read.events for read in reads), key=lambda event: event.place, reverse=True)
+    floor = max((floor_us for _, floor_us in reads if floor_us is not None), default=None)
+    merged = merge(*(events for events, _ in reads), key=lambda event: event.place, reverse=True)
     events = [event for event in merged if floor is None or event.place.at_us >= floor]
     if floor is None:
         return EventPage(events, None).first(limit)
@@ -183,7 +179,7 @@ def _told(window: EventWindow, kinds: Sequence[TransitionKind], confidence: str)
         _criteria(window, kinds, confidence), limit=window.limit, before=(-(-at_us // 1_000), row)
     )
     floor = None if page.searched_to_ms is None else page.searched_to_ms * 1_000
-    return _StreamPart([_event(row) for row in page.items], floor)
+    return [_event(row) for row in page.items], floor
 
 
 def _folded(window: EventWindow, kinds: Sequence[TransitionKind], confidence: str) -> _StreamPart:
@@ -194,10 +190,8 @@ def _folded(window: EventWindow, kinds: Sequence[TransitionKind], confidence: st
     counts, floor_ms = routine_counts(window, kinds, confidence, until_ms=until_ms)
     events = fold_routine(counts, from_ms=window.range.from_ms, stream=_ROUTINE)
     below = EventPlace(at_us, _ROUTINE, row)
-    return _StreamPart(
-        [event for event in events if event.place < below][: window.limit],
-        None if floor_ms is None else floor_ms * 1_000,
-    )
+    shown = [event for event in events if event.place < below][: window.limit]
+    return shown, None if floor_ms is None else floor_ms * 1_000
 
 
 def _criteria(
