@@ -49,7 +49,7 @@ def proof_label(proof: PipelineProof) -> StatusLabel:
     """Return a pipeline's guarantee and its proof; the worse of both gives the tone."""
     if proof.verdict is AuditVerdict.VIOLATED:
         return StatusLabel(_violated_words(proof), "critical", AUDIT_LABELS[AuditVerdict.VIOLATED].means)
-    guarantee = GUARANTEE_LABELS[proof.guarantee.guarantee]
+    guarantee = GUARANTEE_LABELS[proof.guarantee]
     proved = AUDIT_LABELS[proof.verdict or AuditVerdict.UNPROVED]
     tone = max(guarantee.tone, proved.tone, key=_TONES.index)
     words = f"{_guarantee_words(proof)} · {_proved_words(proof, proved.words)}"
@@ -57,9 +57,9 @@ def proof_label(proof: PipelineProof) -> StatusLabel:
 
 
 def _guarantee_words(proof: PipelineProof) -> str:
-    weakest = proof.guarantee.guarantee
+    weakest = proof.guarantee
     if weakest is Guarantee.UNKNOWN:
-        return f"{count_noun(proof.guarantee.unknown, 'link')} unknown"
+        return f"{count_noun(proof.unknown, 'link')} unknown"
     return f"{'' if weakest is Guarantee.EXACTLY_ONCE else 'weakest link '}{GUARANTEE_WORDS[weakest]}"
 
 
@@ -69,7 +69,7 @@ def _proved_words(proof: PipelineProof, verdict: str) -> str:
     A proof of a part does not prove a pipeline with a weaker link.
     """
     is_proved = proof.verdict is AuditVerdict.PROVED
-    if proof.is_partial or (is_proved and proof.guarantee.guarantee is not Guarantee.EXACTLY_ONCE):
+    if proof.is_partial or (is_proved and proof.guarantee is not Guarantee.EXACTLY_ONCE):
         return "proved in part"
     through = [audit.proved_through for audit in proof.audits if audit.proved_through is not None]
     return f"proved through batch {min(through):,}" if is_proved and through else verdict

@@ -84,27 +84,6 @@ class LinkGuarantee(NamedTuple):
         return f"{self.source} → {self.target}"
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineGuarantee:
-    """The links along a pipeline's path."""
-
-    links: Sequence[LinkGuarantee]
-
-    @property
-    def weakest(self) -> LinkGuarantee:
-        """Return the first of the weakest links. Known weakness outranks an unknown guarantee."""
-        return max(self.links, key=lambda link: _RANKS[link.guarantee])
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.weakest.guarantee
-
-    @property
-    def unknown(self) -> int:
-        """Return the number of links without a known guarantee."""
-        return sum(link.guarantee is Guarantee.UNKNOWN for link in self.links)
-
-
 class GuaranteeFacts:
     """The inputs of guarantees, by key; `proved` has the ids of queries that an audit proves."""
 
@@ -115,7 +94,8 @@ class GuaranteeFacts:
         self.reads = grouped(((group.group, group.topic), group) for group in observed.groups)
 
 
-def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGuarantee:
+def pipeline_links(pipeline: Pipeline, facts: GuaranteeFacts) -> Sequence[LinkGuarantee]:
+    """Return the links along a pipeline's path."""
     nodes = {node.id: node for node in pipeline.path}
     links = list(_into(pipeline.path[0], facts, starts=True))
     for edge in pipeline.edges:
@@ -126,7 +106,7 @@ def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGua
         ident = pipeline.end.id.name
         written = _into_sink(facts.queries[ident], facts.proved.get(ident))
         links.append(LinkGuarantee(pipeline.end.label, "its sink", *written))
-    return PipelineGuarantee(links)
+    return links
 
 
 def _into(node: FlowNode, facts: GuaranteeFacts, *, starts: bool = False) -> Iterator[LinkGuarantee]:
@@ -205,8 +185,22 @@ class PipelineProof:
     """A pipeline, the guarantees of its links, and the newest audit of each audited part."""
 
     pipeline: Pipeline
-    guarantee: PipelineGuarantee
+    links: Sequence[LinkGuarantee]
     audits: Sequence[AuditManifest] = ()
+
+    @property
+    def weakest(self) -> LinkGuarantee:
+        """Return the first of the weakest links. Known weakness outranks an unknown guarantee."""
+        return max(self.links, key=lambda link: _RANKS[link.guarantee])
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.weakest.guarantee
+
+    @property
+    def unknown(self) -> int:
+        """Return the number of links without a known guarantee."""
+        return sum(link.guarantee is Guarantee.UNKNOWN for link in self.links)
 
     @property
     def verdict(self) -> AuditVerdict | None:
@@ -217,13 +211,13 @@ class PipelineProof:
         verdicts = {audit.verdict for audit in self.audits}
         order = AuditVerdict.VIOLATED, AuditVerdict.UNPROVED, AuditVerdict.PROVED
         worst = next((verdict for verdict in order if verdict in verdicts), None)
-        return AuditVerdict.UNPROVED if worst is AuditVerdict.PROVED and self.guarantee.unknown else worst
+        return AuditVerdict.UNPROVED if worst is AuditVerdict.PROVED and self.unknown else worst
 
     @property
     def is_partial(self) -> bool:
         """Whether every audit proves its part while another link is unknown."""
         proved = bool(self.audits) and all(audit.verdict is AuditVerdict.PROVED for audit in self.audits)
-        return proved and bool(self.guarantee.unknown)
+        return proved and bool(self.unknown)
 
     @property
     def statements(self) -> Sequence[str]:
@@ -233,11 +227,11 @@ class PipelineProof:
     @property
     def known(self) -> str:
         """Return the weakest link in words, and the number of unknown links."""
-        weakest, links = self.guarantee.weakest, count_noun(len(self.guarantee.links), "link")
+        weakest, links = self.weakest, count_noun(len(self.links), "link")
         if weakest.guarantee is Guarantee.EXACTLY_ONCE:
             return f"As observed, exactly once on each link: {links}."
         words = f"Weakest link: {weakest.name} ({GUARANTEE_WORDS[weakest.guarantee]})."
-        return f"{words} Not known: {self.guarantee.unknown} of {links}." if self.guarantee.unknown else words
+        return f"{words} Not known: {self.unknown} of {links}." if self.unknown else words
 
 
 def guarantee_facts(observed: FlowObservations, audits: Iterable[AuditManifest]) -> GuaranteeFacts:
@@ -259,7 +253,7 @@ def pipeline_proofs(
 ) -> Sequence[PipelineProof]:
     facts = guarantee_facts(observed, audits)
     return [
-        PipelineProof(pipeline, pipeline_guarantee(pipeline, facts), audits_of(pipeline, audits))
+        PipelineProof(pipeline, pipeline_links(pipeline, facts), audits_of(pipeline, audits))
         for pipeline in pipelines
     ]
 
@@ -341,9 +335,9 @@ def proof_document(cluster: str, proof: PipelineProof) -> dict[str, Any]:
         "labels": [node.label for node in proof.pipeline.path],
         "verdict": proof.verdict,
         "statements": list(proof.statements),
-        "guarantee": proof.guarantee.guarantee,
-        "weakest": _link(proof.guarantee.weakest),
-        "links": [_link(link) for link in proof.guarantee.links],
+        "guarantee": proof.guarantee,
+        "weakest": _link(proof.weakest),
+        "links": [_link(link) for link in proof.links],
         "audits": [_audit(audit) for audit in proof.audits],
     }
 

@@ -33,10 +33,9 @@ from fenceline.flow.pipelines import find_pipelines
 from fenceline.flow.proof import (
     Guarantee,
     GuaranteeFacts,
-    PipelineGuarantee,
     PipelineProof,
     audit_statement,
-    pipeline_guarantee,
+    pipeline_links,
     pipeline_proofs,
     proof_document,
 )
@@ -162,9 +161,9 @@ def _end(made: KnownPipeline, dice: random.Random, topic: str) -> None:
         made.links += [(f"{topic} → last", read), ("last → its sink", _AT_LEAST)]
 
 
-def of(observed: FlowObservations, proved: dict[str, int] | None = None) -> PipelineGuarantee:
+def of(observed: FlowObservations, proved: dict[str, int] | None = None) -> PipelineProof:
     (pipeline,) = find_pipelines(derive_flow(observed))
-    return pipeline_guarantee(pipeline, GuaranteeFacts(observed, proved))
+    return PipelineProof(pipeline, pipeline_links(pipeline, GuaranteeFacts(observed, proved)))
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -276,7 +275,7 @@ def test_an_audit_that_proves_it_makes_the_statement_and_the_reading_link() -> N
     ]
     assert proof.verdict is AuditVerdict.PROVED
     assert proof.known == "Weakest link: orders_enriched → billing (at least once)."
-    assert [link.guarantee for link in proof.guarantee.links[:3]] == [Guarantee.EXACTLY_ONCE] * 3
+    assert [link.guarantee for link in proof.links[:3]] == [Guarantee.EXACTLY_ONCE] * 3
 
 
 def test_without_an_audit_nothing_is_proved_whatever_the_links_are() -> None:
@@ -345,13 +344,13 @@ def test_the_statement_of_an_audit_claims_what_its_counts_have(
 def test_an_obstacle_or_a_loss_proves_no_link() -> None:
     for fields in ({"obstacles": (GONE,)}, {"missing": 1}):
         proof = proof_of(audit_manifest(query_id="q", **fields))
-        assert proof.guarantee.links[1].guarantee is Guarantee.UNKNOWN
+        assert proof.links[1].guarantee is Guarantee.UNKNOWN
         assert proof.verdict is not AuditVerdict.PROVED
 
 
 def test_an_audit_of_some_records_proves_no_link() -> None:
     proof = proof_of(audit_manifest(query_id="q", condition="amount > 1000"))
-    assert proof.guarantee.links[1].guarantee is Guarantee.UNKNOWN
+    assert proof.links[1].guarantee is Guarantee.UNKNOWN
 
 
 def test_an_audit_belongs_to_the_pipelines_with_its_query_or_its_topics() -> None:

@@ -132,8 +132,7 @@ def proofs_line(proofs: Sequence[PipelineProof]) -> str:
     """Return the numbers of pipelines that audits prove, and of those with missing or duplicated records."""
     violated = sum(proof.verdict is AuditVerdict.VIOLATED for proof in proofs)
     proved = sum(
-        proof.verdict is AuditVerdict.PROVED and proof.guarantee.guarantee is Guarantee.EXACTLY_ONCE
-        for proof in proofs
+        proof.verdict is AuditVerdict.PROVED and proof.guarantee is Guarantee.EXACTLY_ONCE for proof in proofs
     )
     words = f"{proved:,} of {len(proofs):,} audited and proved exactly once"
     return f"{violated:,} with missing or duplicated records, {words}" if violated else words
@@ -174,7 +173,7 @@ def _links(
 ) -> Iterator[Mapping[str, Any]]:
     edges = list(proof.pipeline.edges)
     nodes = of.of.flow.nodes
-    for link in proof.guarantee.links:
+    for link in proof.links:
         edge = edges[0] if edges else None
         if edge and (nodes[edge.source].label, nodes[edge.target].label) == (link.source, link.target):
             edges.pop(0)
