@@ -12,6 +12,7 @@ from fenceline.engines.flink.restore import FlinkJobFacts
 from fenceline.facts import TopicPartitions, TransactionState, TransitionKind, VisibilityGap
 from fenceline.findings import EVERYWHERE, Sense, Visibility, expected_ms
 from fenceline.formatting import list_names
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.limits import Limits
@@ -102,15 +103,6 @@ class PinnedPartition:
         return self.high_watermark - self.lso
 
 
-class Blocker(NamedTuple):
-    producer_id: int | None
-    transactional_id: str
-    #: Whether it contains the group's own commit (UNSTABLE_OFFSET_COMMIT), instead of blocking the LSO.
-    pending: bool = False
-    #: False if it is one of several candidates.
-    certain: bool = True
-
-
 @dataclass(frozen=True, slots=True)
 class BlockedOffset:
     """A partition in which a group waits, or in which its commit is pending."""
@@ -123,7 +115,7 @@ class BlockedOffset:
     #: Since when it waits there.
     waiting_ms: int | None
     unstable: bool = False
-    blockers: tuple[Blocker, ...] = ()
+    blockers: tuple[GroupBlocker, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"

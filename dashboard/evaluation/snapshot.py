@@ -58,6 +58,7 @@ from fenceline.facts import NOT_FROM_LOG, TransactionState, VisibilityGap
 from fenceline.findings import EVERYWHERE, Sense
 from fenceline.grouping import grouped
 from fenceline.kafka.coordinator import start_ms
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.limits import Limits
@@ -65,7 +66,6 @@ from fenceline.snapshot import (
     BlockedGroup,
     BlockedOffset,
     BlockedQueryFacts,
-    Blocker,
     CollectorStatus,
     OpenTransactionFacts,
     PinnedPartition,
@@ -349,14 +349,5 @@ def _blocked(fields: Sequence[Any]) -> BlockedOffset:
         Waiting(waiting) if waiting else None,
         waiting_ms,
         unstable,
-        tuple(_blocker(blocker) for blocker in blockers),
-    )
-
-
-def _blocker(packed: Mapping[str, Any]) -> Blocker:
-    return Blocker(
-        packed.get("producer_id"),
-        packed.get("transactional_id", ""),
-        bool(packed.get("pending")),
-        bool(packed.get("certain", True)),
+        tuple(GroupBlocker(**blocker) for blocker in blockers),
     )

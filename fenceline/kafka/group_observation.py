@@ -42,7 +42,10 @@ class PendingCommit(NamedTuple):
 
 
 class GroupBlocker(NamedTuple):
-    """A transaction that a group waits for. `pending`: it contains the group's own commit."""
+    """A transaction that a group waits for.
+
+    `pending`: it contains the group's own commit (UNSTABLE_OFFSET_COMMIT), instead of blocking the LSO.
+    """
 
     producer_id: int | None = None
     producer_epoch: int | None = None

@@ -5,11 +5,12 @@ from itertools import groupby
 
 from fenceline.facts import Finding, Severity
 from fenceline.formatting import count_noun, format_clock, list_names, rough_count
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.rules.partitions import Blocks, names_of
 from fenceline.rules.rule import REPORTED_MS, claim
-from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, DeletedRead, Snapshot
+from fenceline.snapshot import BlockedGroup, BlockedOffset, DeletedRead, Snapshot
 
 
 def group_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -96,7 +97,7 @@ def _stalled(group: BlockedGroup, stalled: Sequence[BlockedOffset], blocks: Bloc
 def _unstable(
     group: BlockedGroup,
     pending: Sequence[BlockedOffset],
-    blockers: Sequence[Blocker],
+    blockers: Sequence[GroupBlocker],
     since_ms: int,
     how_bad: Severity,
 ) -> Finding:
@@ -128,7 +129,7 @@ def _unstable(
 
 
 def _since_ms(
-    group: BlockedGroup, blockers: Iterable[Blocker], starts: Mapping[str, int | None]
+    group: BlockedGroup, blockers: Iterable[GroupBlocker], starts: Mapping[str, int | None]
 ) -> int | None:
     begun = [starts[blocker.transactional_id] for blocker in blockers if blocker.transactional_id in starts]
     known = [ms for ms in begun if ms is not None]
@@ -139,19 +140,23 @@ def _since_ms(
     return None if young else group.log_pinned_ms
 
 
-def _distinct(blockers: Iterable[Blocker]) -> Sequence[Blocker]:
-    return sorted(set(blockers), key=lambda blocker: (blocker.transactional_id, blocker.producer_id or 0))
+def _distinct(blockers: Iterable[GroupBlocker]) -> Sequence[GroupBlocker]:
+    """Return each transaction once: it may block many partitions."""
+    by_transaction = {
+        (blocker.transactional_id, blocker.producer_id or 0, blocker.certain): blocker for blocker in blockers
+    }
+    return [by_transaction[key] for key in sorted(by_transaction)]
 
 
-def _held_by(blockers: Sequence[Blocker]) -> str:
+def _held_by(blockers: Sequence[GroupBlocker]) -> str:
     if not blockers:
         return "the blocking transaction is not known yet"
     return f"blocked by {list_names(_names(blockers))}"
 
 
-def _names(blockers: Sequence[Blocker]) -> Sequence[str]:
+def _names(blockers: Sequence[GroupBlocker]) -> Sequence[str]:
     return [blocker.transactional_id or f"producer id {blocker.producer_id}" for blocker in blockers]
 
 
-def _subjects(blockers: Sequence[Blocker]) -> Iterator[str]:
+def _subjects(blockers: Sequence[GroupBlocker]) -> Iterator[str]:
     return (f"transaction:{blocker.transactional_id}" for blocker in blockers if blocker.transactional_id)

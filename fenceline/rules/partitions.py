@@ -10,11 +10,12 @@ from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, Tran
 from fenceline.findings import Impact, of_block, worst_severity
 from fenceline.formatting import count_noun, format_clock, list_names, rough_count
 from fenceline.grouping import grouped
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
 from fenceline.rules.rule import claim
-from fenceline.snapshot import Blocker, OpenTransactionFacts, PinnedPartition, Snapshot, usual_ms
+from fenceline.snapshot import OpenTransactionFacts, PinnedPartition, Snapshot, usual_ms
 from fenceline.spark.queries import SourcePosition
 from fenceline.text import verdict_reason
 
@@ -208,7 +209,7 @@ class Blocks:
         return None if self._now_ms - ends_ms > self._limits.late_grace_s * 1_000 else ends_ms
 
 
-def names_of(blockers: Iterable[Blocker]) -> Collection[str]:
+def names_of(blockers: Iterable[GroupBlocker]) -> Collection[str]:
     """Return the distinct transactional ids of blockers; "" for an unknown one."""
     return {blocker.transactional_id for blocker in blockers}
 

@@ -10,10 +10,11 @@ from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import Collector, GapRecord, PartitionRecord, Transaction
 from fenceline.facts import NOT_FROM_LOG, TransactionState
 from fenceline.findings import Sense
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits
-from fenceline.snapshot import Blocker, Snapshot
+from fenceline.snapshot import Snapshot
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import HOUR_MS
@@ -134,7 +135,7 @@ def test_blocked_groups_have_their_blockers_and_transactions_their_blocked_group
     assert set(offsets) == {"billing", "audit"}
     (offset,) = offsets["billing"]
     assert (str(offset), offset.behind, offset.waiting) == ("orders-0", 5_000, Waiting.PROBABLY)
-    assert offset.blockers == (Blocker(7, "payments-7"),)
+    assert offset.blockers == (GroupBlocker(**blocker),)
     assert [each.waiting for each in found.transactions] == [("billing",)]
 
 
@@ -145,7 +146,7 @@ def test_a_pending_commit_has_the_age_of_its_blocked_log() -> None:
     (found,) = read().groups
     assert found.log_pinned_ms == NOW_MS - 120_000
     assert found.offsets[0].unstable
-    assert found.offsets[0].blockers == (Blocker(None, "payments-7", pending=True, certain=False),)
+    assert found.offsets[0].blockers == (GroupBlocker(**pending),)
 
 
 def test_each_collector_provides_its_senses() -> None:

@@ -11,6 +11,7 @@ from fenceline.facts import (
     VisibilityGap,
 )
 from fenceline.findings import EVERYWHERE, Sense
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
@@ -18,7 +19,6 @@ from fenceline.rules import evaluate_rules
 from fenceline.snapshot import (
     BlockedGroup,
     BlockedOffset,
-    Blocker,
     CollectorStatus,
     OpenTransactionFacts,
     PinnedPartition,
@@ -131,17 +131,20 @@ def blocked_partition(*pins: Pin, pinned_s_ago: float = 90) -> PinnedPartition:
     return PinnedPartition("payments", 0, ago(pinned_s_ago), 812, 5_812, worst, pins)
 
 
-BLOCKER = Blocker(4_812, "payments-7")
+BLOCKER = GroupBlocker(4_812, transactional_id="payments-7")
 
 
 def blocked_offset(
-    seconds: float | None = 90, *blockers: Blocker, how: Waiting | None = Waiting.PROBABLY, partition: int = 0
+    seconds: float | None = 90,
+    *blockers: GroupBlocker,
+    how: Waiting | None = Waiting.PROBABLY,
+    partition: int = 0,
 ) -> BlockedOffset:
     since_ms = None if seconds is None else ago(seconds)
     return BlockedOffset("payments", partition, 5_000, how, since_ms, blockers=blockers or (BLOCKER,))
 
 
-def pending_offset(*blockers: Blocker) -> BlockedOffset:
+def pending_offset(*blockers: GroupBlocker) -> BlockedOffset:
     return BlockedOffset("orders", 1, None, None, None, unstable=True, blockers=blockers)
 
 

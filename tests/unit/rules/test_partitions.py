@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
-from fenceline.snapshot import BlockedOffset, Blocker, DeletedRead, PinnedPartition, UsualCommit
+from fenceline.snapshot import BlockedOffset, DeletedRead, PinnedPartition, UsualCommit
 from tests.unit.rules.factories import (
     BLOCKER,
     HANGS,
@@ -218,7 +219,7 @@ def test_group_stalled(number: int, offset: BlockedOffset, is_stalled: bool, why
         (1, blocked_offset(70), 600, "warning", "its coordinator ends it within ten minutes"),
         (2, blocked_offset(301), 600, "critical", "for five minutes"),
         (3, blocked_offset(70), 3_600, "critical", "nothing ends it for an hour"),
-        (4, blocked_offset(70, Blocker(4_900, "")), 600, "critical", "nobody is known to end it"),
+        (4, blocked_offset(70, GroupBlocker(4_900)), 600, "critical", "nobody is known to end it"),
         (5, replace(blocked_offset(70), behind=20_000), 600, "critical", "so many records"),
     ],
 )
@@ -230,7 +231,7 @@ def test_group_stalled_severity_grows_with_the_damage(
 
 
 def test_group_stalled_names_the_blocker() -> None:
-    nameless = Blocker(4_900, "")
+    nameless = GroupBlocker(4_900)
     (finding,) = findings_of(
         "group_stalled",
         groups=(blocked_group(blocked_offset(90), blocked_offset(70, nameless, partition=3)),),
@@ -265,7 +266,7 @@ YOUNG = PENDING._replace(transactional_id="young")
 )
 def test_offsets_unstable(
     number: int,
-    blockers: tuple[Blocker, ...],
+    blockers: tuple[GroupBlocker, ...],
     age_s: float | None,
     log_s: float | None,
     since_s: float | None,
