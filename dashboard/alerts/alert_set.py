@@ -21,7 +21,7 @@ from fenceline.alerts.engine import (
     StateChange,
     advance_alert,
 )
-from fenceline.alerts.labels import FindingText, annotations_of, labels_of
+from fenceline.alerts.labels import annotations_of, labels_of
 from fenceline.decode.typed import record_of
 from fenceline.incidents.findings import IncidentCause
 from fenceline.owners import Owner
@@ -142,15 +142,17 @@ class Book:
         return [self._observation(rows[number]) for number in sorted(rows)]
 
     def _observation(self, row: FindingRecord) -> FindingObservation:
-        text = FindingText(
-            row.rule, self._lease.cluster, row.subject, row.severity,
-            row.summary, row.evidence, row.next_step, self._query_names.get(row.subject, ""),
-            self._memberships.get(row.pk, _ALONE).number,
-        )  # fmt: skip
         owner = self._owners[row.pk]
+        labels = labels_of(
+            row,
+            owner,
+            cluster=self._lease.cluster,
+            query_name=self._query_names.get(row.subject, ""),
+            incident=self._memberships.get(row.pk, _ALONE).number,
+        )
         return FindingObservation(
             row.pk, row.closed_at is None, row.complete, row.ticks, row.to_miss, row.severity, row.since_ms,
-            labels_of(text, owner), annotations_of(text, owner), row.affected,
+            labels, annotations_of(row, owner), row.affected,
         )  # fmt: skip
 
     def _new(self, key: bytes, news: list[Alert]) -> Alert:

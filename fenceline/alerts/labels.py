@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from fenceline import findings
 from fenceline.formatting import fit_name
+from fenceline.incidents.findings import OpenFinding
 from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner
 
@@ -47,32 +48,24 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 CompilePattern = Callable[[str], Callable[[str], bool]]
 
 
-class FindingText(NamedTuple):
-    rule: str
-    cluster: str
-    subject: str
-    severity: str
-    summary: str
-    evidence: str
-    next_step: str
-    #: The name of a streaming query, whose subject has its id; "" for other subjects.
-    query_name: str = ""
-    #: The number of the finding's incident, 0 for none.
-    incident: int = 0
+def labels_of(
+    finding: OpenFinding, owner: Owner | None, *, cluster: str, query_name: str = "", incident: int = 0
+) -> dict[str, str]:
+    """Return the labels for silences, channels and groups, without empty ones.
 
-
-def labels_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
-    """Return the labels for silences, channels and groups, without empty ones."""
+    `query_name`: the name of a streaming query, whose subject has its id; "" for other subjects. `incident`:
+    the number of the finding's incident, 0 for none.
+    """
     kind, _, name = finding.subject.partition(":")
     labels = {
         "alertname": finding.rule,
-        "cluster": finding.cluster,
+        "cluster": cluster,
         "severity": finding.severity,
         "subject": finding.subject,
         "subject_kind": kind,
         **_named(kind, name),
-        "query_name": finding.query_name,
-        "incident": str(finding.incident or ""),
+        "query_name": query_name,
+        "incident": str(incident or ""),
     }
     if owner is not None:
         labels |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}
@@ -85,7 +78,7 @@ def readable_name(subject: str, labels: Mapping[str, str]) -> str:
     return (labels.get("query_name", "") if kind == "query" else "") or name or kind
 
 
-def annotations_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
+def annotations_of(finding: OpenFinding, owner: Owner | None) -> dict[str, str]:
     """Return the texts that only people read."""
     texts = {"summary": finding.summary, "evidence": finding.evidence, "next_step": finding.next_step}
     if owner is not None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dashboard.alerts import validation
 from fenceline.alerts import labels, payload
-from fenceline.alerts.labels import LONGEST, FindingText
+from fenceline.alerts.labels import LONGEST
 from fenceline.alerts.payload import GroupMessage, Notice, SendReason
+from fenceline.facts import Finding, Severity
 from fenceline.owners import Owner
 
 NOW_MS = 1_795_000_000_000
@@ -19,15 +20,24 @@ URL = "https://fenceline.example"
 OWNER = Owner("payments-*", "Payments", "#payments", "https://wiki.example/payments")
 
 
-def finding_text(subject: str) -> FindingText:
-    return FindingText("coordinator_overdue", "prod", subject, "critical", "s", "e", "n")
+def finding(subject: str) -> Finding:
+    return Finding("coordinator_overdue", "prod", subject, Severity.CRITICAL, None, "s", "e", "n")
+
+
+def labels_of(subject: str, owner: Owner | None = None, **more: Any) -> dict[str, str]:
+    return labels.labels_of(finding(subject), owner, cluster="prod", **more)
 
 
 def notice(name: str = "payments-7", *, over: bool = False, **more: str) -> Notice:
-    about = finding_text(f"transaction:{name}")
-    found = labels.labels_of(about, OWNER) | more
+    about = f"transaction:{name}"
+    found = labels_of(about, OWNER) | more
     return Notice(
-        name, found, labels.annotations_of(about, OWNER), NOW_MS - 5_000, NOW_MS if over else None, URL
+        name,
+        found,
+        labels.annotations_of(finding(about), OWNER),
+        NOW_MS - 5_000,
+        NOW_MS if over else None,
+        URL,
     )
 
 
@@ -116,14 +126,14 @@ def test_a_sample_of_each_kind_is_json(kind: str) -> None:
     ],
 )  # fmt: skip
 def test_labels_name_the_subject(number: int, subject: str, named: dict[str, str], page: str) -> None:
-    found = labels.labels_of(finding_text(subject), None)
+    found = labels_of(subject)
     common = {"alertname", "cluster", "severity", "subject", "subject_kind"}
     assert {name: value for name, value in found.items() if name not in common} == named, f"case {number}"
     assert labels.page_of(found, URL) == URL + page, f"case {number}"
 
 
 def test_a_query_has_its_id_and_its_name_as_labels() -> None:
-    found = labels.labels_of(finding_text("query:6f1d2a3b")._replace(query_name="orders_enrich"), None)
+    found = labels_of("query:6f1d2a3b", query_name="orders_enrich")
     assert (found["subject"], found["query"]) == ("query:6f1d2a3b", "6f1d2a3b")
     assert found["query_name"] == "orders_enrich"
     assert labels.readable_name("query:6f1d2a3b", found) == "orders_enrich"
@@ -143,22 +153,20 @@ def test_a_title_names_the_query_and_not_its_id() -> None:
 
 
 def test_owners_travel_as_labels() -> None:
-    found = labels.labels_of(finding_text("transaction:payments-7"), OWNER)
+    found = labels_of("transaction:payments-7", OWNER)
     assert (found["team"], found["contact"], found["runbook"]) == (OWNER.team, OWNER.contact, OWNER.runbook)
-    assert labels.annotations_of(finding_text("transaction:payments-7"), OWNER)["runbook"] == OWNER.runbook
+    assert labels.annotations_of(finding("transaction:payments-7"), OWNER)["runbook"] == OWNER.runbook
 
 
 def test_long_names_are_cut_and_stay_distinct() -> None:
-    first, second = (
-        labels.labels_of(finding_text(f"group:{'g' * 32_000}{n}"), None)["group"] for n in range(2)
-    )
+    first, second = (labels_of(f"group:{'g' * 32_000}{n}")["group"] for n in range(2))
     assert len(first) == len(second) == LONGEST
     assert first != second
 
 
 @given(st.text(), st.text(), st.integers(-(2**63), 2**63))
 def test_any_subject_can_be_sent(kind: str, name: str, at_ms: int) -> None:
-    found = labels.labels_of(finding_text(f"{kind}:{name}"), OWNER)
+    found = labels_of(f"{kind}:{name}", OWNER)
     each = Notice("f" * 16, found, {}, at_ms, None, labels.page_of(found, URL))
     for channel in ("webhook", "alertmanager", "apprise"):
         body: Any = payload.channel_payload(channel, message(each), now_ms=NOW_MS, lives_ms=1)

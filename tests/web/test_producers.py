@@ -14,7 +14,7 @@ from django.test import Client
 from dashboard.flow.queries import subject_node
 from dashboard.models import Cluster, GroupRecord, Recovery, Tally, Transaction, TransitionRecord
 from dashboard.transactions.naming_store import rename_applications
-from fenceline.alerts.labels import FindingText, labels_of
+from fenceline.alerts.labels import labels_of
 from fenceline.flow.graph import NodeId, NodeKind
 from fenceline.owners import Owner
 from tests.web import factories
@@ -186,8 +186,7 @@ def test_the_api_has_the_same_name(page: Client, named: Cluster) -> None:
 
 def test_findings_alerts_and_flow_name_it_and_its_owner(page: Client, named: Cluster) -> None:
     finding = factories.finding(named, "transaction:svc-7", rule="open_too_long")
-    alert = FindingText(finding.rule, "prod", finding.subject, "warning", "s", "e", "n")
-    assert labels_of(alert, None)["application"] == APPLICATION
+    assert labels_of(finding, None, cluster="prod")["application"] == APPLICATION
     assert subject_node("transaction:svc-7") == NodeId(NodeKind.APPLICATION, APPLICATION)
     factories.finding(named, f"application:{APPLICATION}", rule="timeouts_in_a_row")
     api = page.get("/api/v1/findings").json()["items"]
