@@ -24,7 +24,7 @@ from dashboard.streaming.mapping import (
     query_columns,
 )
 from dashboard.streaming.queries import save_operator_state
-from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
+from dashboard.streaming.registry import by_path, is_alive, rows_of
 from fenceline.spark.records import (
     Checkpoint,
     CheckpointObservation,
@@ -172,18 +172,9 @@ def _row_count(observation: CheckpointObservation) -> int:
 def _save_some(
     lease: Lease, observations: Sequence[CheckpointObservation], wrong: Mapping[str, str], now_ms: int
 ) -> None:
-    folders = [
-        Folder(
-            observation.checkpoint.path,
-            observation.checkpoint.query_id,
-            observation.checkpoint.newest_finished,
-            {entry.batch_id: entry.planned_ms for entry in observation.planned},
-        )
-        for observation in observations
-    ]
     with write_transaction(lease) as write:
         rev = write.next_rev()
-        rows = rows_of(lease.cluster_id, folders, rev=rev)
+        rows = rows_of(lease.cluster_id, observations, rev=rev)
         for observation in observations:
             _save_one(rows[observation.checkpoint.path], observation, wrong, rev=rev, now_ms=now_ms)
         names = [rows[observation.checkpoint.path].ident for observation in observations]

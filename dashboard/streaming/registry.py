@@ -6,25 +6,14 @@ created for its id, else it gets a row with its own `ident`.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
 
 from django.conf import settings
 
 from dashboard.models import Batch, Query
 from dashboard.runtime.sql import in_portions
 from fenceline.spark.drivers import Driver, DriverStatus, driver_by_heartbeat
-from fenceline.spark.records import QueryState
-
-
-class Folder(NamedTuple):
-    path: str
-    #: None if its metadata cannot be read.
-    query_id: str | None
-    #: The newest batch in its commit log; None without one.
-    finished: int | None = None
-    #: The planning times of newly read batches, by batch.
-    planned: Mapping[int, int | None] = {}
+from fenceline.spark.records import Checkpoint, CheckpointObservation, QueryState
 
 
 def find_or_add(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Query:
@@ -39,17 +28,19 @@ def find_or_add(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0)
     return _made(cluster_id, query_id, query_id=query_id, name=name, rev=rev)
 
 
-def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[str, Query]:
+def rows_of(
+    cluster_id: int, observations: Sequence[CheckpointObservation], *, rev: int
+) -> Mapping[str, Query]:
     """Return the rows of checkpoints by path; missing rows are created. Call it like `find_or_add`.
 
     A folder that now has another, new query gets a new row; the earlier row is kept as history.
     """
-    wanted = list(folders)
-    known = by_path(cluster_id, [folder.path for folder in wanted])
+    known = by_path(cluster_id, [observation.checkpoint.path for observation in observations])
     rows: dict[str, Query] = {}
-    for folder in wanted:
+    for observation in observations:
+        folder = observation.checkpoint
         row = known.get(folder.path)
-        if row is not None and _is_another(row, folder):
+        if row is not None and _is_another(row, observation):
             _detach_folder(row, folder, rev)
             row = None
         rows[folder.path] = row or _adopted(cluster_id, folder, rev) or _new(cluster_id, folder, rev)
@@ -94,28 +85,31 @@ def _preference(row: Query) -> tuple[bool, bool, bool, int]:
     return row.checkpoint == "", row.error != "", row.ident != row.query_id, row.pk
 
 
-def _is_another(row: Query, folder: Folder) -> bool:
+def _is_another(row: Query, observation: CheckpointObservation) -> bool:
     """Whether a folder now has another query: another id, and logs that do not continue.
 
     Spark up to 4.1 gives a folder with lost metadata a new id and continues; that is the same query.
     """
+    folder = observation.checkpoint
+    planned = {entry.batch_id: entry.planned_ms for entry in observation.planned}
     if not row.query_id or folder.query_id is None or folder.query_id == row.query_id:
         return False
-    batches = Batch.objects.filter(query=row, batch_id__in=list(folder.planned)).exclude(planned_ms=None)
+    batches = Batch.objects.filter(query=row, batch_id__in=list(planned)).exclude(planned_ms=None)
     recorded = dict(batches.values_list("batch_id", "planned_ms"))
     if recorded:
-        return all(folder.planned[number] != at_ms for number, at_ms in recorded.items())
-    return row.finished is None or folder.finished is None or folder.finished < row.finished
+        return all(planned[number] != at_ms for number, at_ms in recorded.items())
+    finished = folder.newest_finished
+    return row.finished is None or finished is None or finished < row.finished
 
 
-def _detach_folder(row: Query, folder: Folder, rev: int) -> None:
+def _detach_folder(row: Query, folder: Checkpoint, rev: int) -> None:
     row.error = f"its folder {folder.path} holds another query now: {folder.query_id}"
     row.detail = {**row.detail, "gone": True}
     row.checkpoint, row.rev = "", rev
     row.save(update_fields=["checkpoint", "error", "detail", "rev"])
 
 
-def _adopted(cluster_id: int, folder: Folder, rev: int) -> Query | None:
+def _adopted(cluster_id: int, folder: Checkpoint, rev: int) -> Query | None:
     """Return the row that a listener created for a folder's query."""
     if folder.query_id is None:
         return None
@@ -127,7 +121,7 @@ def _adopted(cluster_id: int, folder: Folder, rev: int) -> Query | None:
     return row
 
 
-def _new(cluster_id: int, folder: Folder, rev: int) -> Query:
+def _new(cluster_id: int, folder: Checkpoint, rev: int) -> Query:
     digest = hashlib.sha256(folder.path.encode()).hexdigest()
     if folder.query_id is None:
         ident = f"path-{digest[:16]}"
