@@ -22,20 +22,14 @@ _BLOCK = re.compile(r"^(\d{0,9})([#>+=.)-])")
 _BEHIND = r"\1\\\2"
 
 
-class ReportLine(NamedTuple):
-    """One line of a list: an instant in ms since 1970, and a text."""
-
-    at_ms: int
-    text: str
-
-
 class IncidentReport(NamedTuple):
     number: int
     headline: str
     #: Name and text of each fact.
     facts: Sequence[tuple[str, str]]
-    #: Title and lines of each section, in their order; empty ones are omitted.
-    sections: Sequence[tuple[str, Sequence[ReportLine]]]
+    #: Title and lines of each section, in their order; empty ones are omitted. A line is an instant in ms
+    #: since 1970, and a text.
+    sections: Sequence[tuple[str, Sequence[tuple[int, str]]]]
 
 
 def incident_markdown(report: IncidentReport) -> str:
@@ -45,7 +39,7 @@ def incident_markdown(report: IncidentReport) -> str:
     lines += ["- " + _BLOCK.sub(_BEHIND, _escaped(f"{name}: {text}")) for name, text in report.facts]
     for title, rows in report.sections:
         if rows:
-            lines += ["", f"## {title}", *(f"- {utc_text(row.at_ms)} {_escaped(row.text)}" for row in rows)]
+            lines += ["", f"## {title}", *(f"- {utc_text(at_ms)} {_escaped(text)}" for at_ms, text in rows)]
     return "\n".join([*lines, ""])
 
 

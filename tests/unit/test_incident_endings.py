@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.incidents.markdown import IncidentReport, ReportLine, incident_markdown
+from fenceline.incidents.markdown import IncidentReport, incident_markdown
 from fenceline.incidents.outcomes import (
     ActionTaken,
     batch_ending,
@@ -114,11 +114,11 @@ def test_a_report_has_its_headline_facts_effects_and_history_in_order() -> None:
         "a_b is open",
         [("Cluster", "prod"), ("Owner", "Payments")],
         [
-            ("Effects", [ReportLine(AT_MS, "billing is blocked")]),
+            ("Effects", [(AT_MS, "billing is blocked")]),
             ("Nothing", []),
             (
                 "History, oldest first",
-                [ReportLine(AT_MS, "opened"), ReportLine(AT_MS + 1_000, "note by ada: see\n# 4411")],
+                [(AT_MS, "opened"), (AT_MS + 1_000, "note by ada: see\n# 4411")],
             ),
         ],
     )
@@ -140,7 +140,7 @@ def test_empty_sections_are_left_out() -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]), min_size=1))
 def test_any_name_is_read_back_as_it_is(name: str) -> None:
-    report = IncidentReport(7, f"x{name}x", [], [("History", [ReportLine(AT_MS, f"x{name}x")])])
+    report = IncidentReport(7, f"x{name}x", [], [("History", [(AT_MS, f"x{name}x")])])
     assert rendered_text(incident_markdown(report))[0] == f"Incident 7: x{name}x"
 
 
@@ -148,7 +148,7 @@ def test_any_name_is_read_back_as_it_is(name: str) -> None:
 @example("[1]")
 def test_no_markup_changes_a_text_wherever_it_stands(text: str) -> None:
     plain = " ".join(text.split()) or "x"
-    report = IncidentReport(7, plain, [(plain, plain)], [("History", [ReportLine(AT_MS, plain)])])
+    report = IncidentReport(7, plain, [(plain, plain)], [("History", [(AT_MS, plain)])])
     assert rendered_text(incident_markdown(report)) == [
         f"Incident 7: {plain}", f"{plain}: {plain}", "History", f"2026-11-24 00:56:07 UTC {plain}",
     ]  # fmt: skip

@@ -39,7 +39,7 @@ from dashboard.web.rendering import (
 )
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from dashboard.web.server.bundles import bundle_of
-from fenceline.incidents.markdown import IncidentReport, ReportLine, incident_markdown, utc_text
+from fenceline.incidents.markdown import IncidentReport, incident_markdown, utc_text
 from fenceline.incidents.sentences import incident_explanation
 from fenceline.text import plain_text
 
@@ -170,7 +170,7 @@ def report_html(row: Incident, *, now_ms: int) -> str:
             "report": report,
             "made": utc_text(now_ms),
             "sections": [
-                (title, [(utc_text(line.at_ms), line.text) for line in lines])
+                (title, [(utc_text(at_ms), text) for at_ms, text in lines])
                 for title, lines in report.sections
                 if lines
             ],
@@ -198,28 +198,20 @@ def _report(story: IncidentStory, now_ms: int) -> IncidentReport:
         [
             (
                 "Cause and evidence",
-                [
-                    ReportLine(line.at_ms, f"{line.words} (read from: {line.where})")
-                    for line in story.evidence
-                ],
+                [(line.at_ms, f"{line.words} (read from: {line.where})") for line in story.evidence],
             ),
             (
                 "Effects",
-                [
-                    ReportLine(effect.since_ms, history.kept.get(effect.finding, effect).summary)
-                    for effect in effects
-                ],
+                [(effect.since_ms, history.kept.get(effect.finding, effect).summary) for effect in effects],
             ),
             (
                 "History, oldest first",
-                [ReportLine(line.of.at_ms, line.text) for line in fold_events(history.events)],
+                [(line.of.at_ms, line.text) for line in fold_events(history.events)],
             ),
             (
                 "Notifications",
                 [
-                    ReportLine(
-                        row.made_ms, f"{row.channel.name}: {row.state}, {row.reason.replace('_', ' ')}"
-                    )
+                    (row.made_ms, f"{row.channel.name}: {row.state}, {row.reason.replace('_', ' ')}")
                     for row in reversed(history.deliveries)
                 ],
             ),
