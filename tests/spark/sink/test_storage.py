@@ -67,7 +67,7 @@ def test_a_file_is_created_once_read_listed_and_removed(folder: Storage) -> None
 def test_the_store_has_what_a_ledger_needs(folder: Storage) -> None:
     proofs = list(check_store(lambda: folder))
     assert len(proofs) == 5
-    assert {proof.trouble for proof in proofs} == {""}
+    assert {trouble for _, trouble in proofs} == {""}
     assert folder.file_names() == []
 
 
