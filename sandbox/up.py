@@ -24,7 +24,7 @@ from sandbox.java import fetch_jars, find_java
 from sandbox.options import ROOT, StackOptions, read_options
 from sandbox.ports import HOST, require_free
 from sandbox.processes import print_line
-from sandbox.receiver.part import DemoReceiver
+from sandbox.receiver.server import DemoReceiver
 from sandbox.scenes import player as scenes
 from sandbox.stack import address_lines, write_config
 from sandbox.supervisor import Part, Supervisor

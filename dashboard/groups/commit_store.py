@@ -19,6 +19,7 @@ from dashboard.runtime.sql import in_portions, portions, write_rows
 from dashboard.runtime.visibility import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
+from fenceline.decode.consumer_offsets import Member
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka import commits
 from fenceline.kafka.commits import TOPIC, CommitBatch, CommitKey, Gone, Joined, KeptCommits
@@ -149,7 +150,7 @@ def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tu
                 yield (bytes(key), topic, number), commits.unpack_commits(packed)
 
 
-def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, Mapping[str, commits.MemberSeen]]:
+def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, Mapping[str, Member]]:
     keys = [key_of_name(group) for group in groups]
     return {
         group: commits.unpack_members(packed)

@@ -21,9 +21,10 @@ from dashboard.models import (
 )
 from dashboard.runtime.collector_names import OFFSETS
 from dashboard.runtime.leases import Lease
+from fenceline.decode.consumer_offsets import Member
 from fenceline.facts import TopicPartition, expand_partitions
 from fenceline.kafka import offset_histories as ends
-from fenceline.kafka.commits import TOPIC, MemberSeen, unpack_commits, unpack_members
+from fenceline.kafka.commits import TOPIC, unpack_commits, unpack_members
 from fenceline.kafka.fold.counting import LINK_SPAN_MS
 from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
 from fenceline.kafka.groups import SHARE, Commit, Committed, GroupStatus, Point, Waiting
@@ -45,7 +46,7 @@ class PreviousGroups:
     groups: Mapping[str, Group]
     stood: Mapping[str, Mapping[TopicPartition, Stood]]
     logged: Mapping[str, Mapping[TopicPartition, Logged]]
-    members: Mapping[str, Mapping[str, MemberSeen]]
+    members: Mapping[str, Mapping[str, Member]]
     #: Packed histories of ends, and the newest end.
     ends: Mapping[TopicPartition, tuple[str, EndOffset | None]]
     #: Open transactions by partition, oldest first.
@@ -155,7 +156,7 @@ class GroupRows:
             stood_by_group[name][TopicPartition(topic, number)] = _stood(others)
         return stood_by_group
 
-    def _members(self) -> Mapping[str, Mapping[str, MemberSeen]]:
+    def _members(self) -> Mapping[str, Mapping[str, Member]]:
         rows = GroupRecord.objects.filter(cluster_id=self._cluster_id).values_list("group_id", "members")
         return {name: unpack_members(packed) for name, packed in rows}
 

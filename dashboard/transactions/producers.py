@@ -8,6 +8,7 @@ from dashboard.models import AddedOffsetsRecord, Collector, GroupRecord, Transac
 from dashboard.runtime.collector_names import GROUPS, OFFSETS
 from dashboard.runtime.visibility import OFFSETS_TOPIC
 from dashboard.transactions.queries import partitions_of
+from fenceline.decode.consumer_offsets import Member
 from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, TransactionRecord
 from fenceline.kafka.added_offsets import AddedOffsets, TransactionOffsets, offsets_of, unpack_offsets
@@ -15,7 +16,6 @@ from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.commits import unpack_members
 from fenceline.kafka.producer_identity import (
     ApplicationName,
-    GroupClient,
     ProducerIdentity,
     identify_producer,
     leader_ids,
@@ -74,11 +74,10 @@ def observed_application(row: Transaction, owner: Owner | None) -> ApplicationNa
     return name_application(owner, groups, clients)
 
 
-def _group_clients(cluster_id: int, group: str) -> Sequence[GroupClient]:
+def _group_clients(cluster_id: int, group: str) -> Sequence[Member]:
     rows = GroupRecord.objects.filter(cluster_id=cluster_id, key=key_of_name(group)).exclude(members="")
     packed = rows.values_list("members", flat=True)
-    members = (member for text in packed for member in unpack_members(text).values())
-    return [GroupClient(member.client_id, member.host) for member in members]
+    return [member for text in packed for member in unpack_members(text).values()]
 
 
 def _existing_ids(cluster_id: int, names: Sequence[str]) -> frozenset[str]:

@@ -14,7 +14,7 @@ are read field by field.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
@@ -75,10 +75,9 @@ class OffsetTombstone(NamedTuple):
 class Member(NamedTuple):
     """A member of a group: its client id, and its host."""
 
-    member_id: str
     client_id: str
+    #: `/127.0.0.1`, as Kafka writes addresses.
     host: str
-    instance_id: str | None = None
     #: The topics that it subscribes to; None without topics, or if the record does not have all of them.
     topics: tuple[str, ...] | None = None
 
@@ -92,7 +91,8 @@ class GroupMetadata(NamedTuple):
     protocol: str | None
     leader: str | None
     state_ms: int | None
-    members: tuple[Member, ...]
+    #: By their ids.
+    members: Mapping[str, Member]
     value_version: int = 3
 
 
@@ -279,9 +279,7 @@ def _group(key: Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     protocol, leader = cursor.text_or_null(flexible), cursor.text_or_null(flexible)
     state_ms = cursor.int64() if version >= 2 else -1
     subscribes = protocol_type == _SUBSCRIBES
-    members = tuple(
-        _classic_member(cursor, version, subscribes) for _ in range(cursor.array_length(flexible))
-    )
+    members = dict(_classic_member(cursor, version, subscribes) for _ in range(cursor.array_length(flexible)))
     if flexible:
         cursor.tagged_fields()
     cursor.expect_end()
@@ -290,10 +288,11 @@ def _group(key: Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     )
 
 
-def _classic_member(cursor: Cursor, version: int, subscribes: bool) -> Member:
+def _classic_member(cursor: Cursor, version: int, subscribes: bool) -> tuple[str, Member]:
     flexible = version >= 4
     member_id = cursor.text(flexible)
-    instance_id = cursor.text_or_null(flexible) if version >= 3 else None
+    if version >= 3:
+        _instance_id = cursor.text_or_null(flexible)
     client_id, host = cursor.text(flexible), cursor.text(flexible)
     if version >= 1:
         cursor.int32()
@@ -302,7 +301,7 @@ def _classic_member(cursor: Cursor, version: int, subscribes: bool) -> Member:
     cursor.bytes_of(flexible)
     if flexible:
         cursor.tagged_fields()
-    return Member(member_id, client_id, host, instance_id, _subscribed(subscription) if subscribes else None)
+    return member_id, Member(client_id, host, _subscribed(subscription) if subscribes else None)
 
 
 def _subscribed(subscription: Cursor) -> tuple[str, ...] | None:
@@ -324,12 +323,11 @@ def _member(kind: int, key: Cursor, value: bytes | None) -> GroupMember:
     version = cursor.int16()
     if version:
         raise Unreadable("value_version", f"value version {version}")
-    instance_id = None if kind == _SHARE else cursor.text_or_null(True)
+    if kind != _SHARE:
+        _instance_id = cursor.text_or_null(True)
     _rack = cursor.text_or_null(True)
     client_id, host = cursor.compact_string(), cursor.compact_string()
-    return GroupMember(
-        group, member_id, Member(member_id, client_id, host, instance_id, _named(kind, cursor))
-    )
+    return GroupMember(group, member_id, Member(client_id, host, _named(kind, cursor)))
 
 
 def _named(kind: int, cursor: Cursor) -> tuple[str, ...] | None:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 #: Inline markup of CommonMark or a tracker's dialect; names may contain any of it. A date, a range, and an
 #: underscore inside of a name are no markup.
@@ -22,22 +21,19 @@ _BLOCK = re.compile(r"^(\d{0,9})([#>+=.)-])")
 _BEHIND = r"\1\\\2"
 
 
-class IncidentReport(NamedTuple):
-    number: int
-    headline: str
-    #: Name and text of each fact.
-    facts: Sequence[tuple[str, str]]
-    #: Title and lines of each section, in their order; empty ones are omitted. A line is an instant in ms
-    #: since 1970, and a text.
-    sections: Sequence[tuple[str, Sequence[tuple[int, str]]]]
+#: Name and text of each fact.
+Facts = Sequence[tuple[str, str]]
+#: Title and lines of each section, in their order; empty ones are omitted. A line is an instant in ms since
+#: 1970, and a text.
+Sections = Sequence[tuple[str, Sequence[tuple[int, str]]]]
 
 
-def incident_markdown(report: IncidentReport) -> str:
+def incident_markdown(number: int, headline: str, facts: Facts, sections: Sections) -> str:
     """Return a report as Markdown; users' texts cannot begin markup."""
-    lines = [f"# Incident {report.number}: {_escaped(report.headline)}", ""]
+    lines = [f"# Incident {number}: {_escaped(headline)}", ""]
     # Together: "[1]" before a colon defines a link.
-    lines += ["- " + _BLOCK.sub(_BEHIND, _escaped(f"{name}: {text}")) for name, text in report.facts]
-    for title, rows in report.sections:
+    lines += ["- " + _BLOCK.sub(_BEHIND, _escaped(f"{name}: {text}")) for name, text in facts]
+    for title, rows in sections:
         if rows:
             lines += ["", f"## {title}", *(f"- {utc_text(at_ms)} {_escaped(text)}" for at_ms, text in rows)]
     return "\n".join([*lines, ""])

@@ -63,25 +63,16 @@ class Gone(NamedTuple):
     log_offset: int
 
 
-class MemberSeen(NamedTuple):
-    """A group's member: its client id, its host, and its subscribed topics."""
-
-    client_id: str
-    host: str
-    #: None if unknown.
-    topics: tuple[str, ...] | None = None
-
-
 class Joined(NamedTuple):
     """The members of a group, by their ids."""
 
-    members: Mapping[str, MemberSeen]
+    members: Mapping[str, Member]
     log_partition: int
     log_offset: int
 
 
 #: A change of a group's members: all members anew, or one that joined or left (None).
-_Change = Mapping[str, MemberSeen] | tuple[str, MemberSeen | None]
+_Change = Mapping[str, Member] | tuple[str, Member | None]
 
 
 @dataclass(slots=True)
@@ -180,11 +171,11 @@ def _read_other(batch: CommitBatch, partition: int, key: bytes, raws: Sequence[R
             batch.newer[kind] += len(raws)
             return
         case GroupMetadata():
-            change = {member.member_id: _member_seen(member) for member in decoded.members}
+            change = decoded.members
         case GroupTombstone():
             change = {}
         case GroupMember(_, member_id, member):
-            change = member_id, member and _member_seen(member)
+            change = member_id, member
         case Undecoded():
             _count(batch, partition, newest, decoded)
             return
@@ -193,11 +184,7 @@ def _read_other(batch: CommitBatch, partition: int, key: bytes, raws: Sequence[R
     batch.changes.setdefault(decoded.group, []).append((partition, newest.offset, change))
 
 
-def _member_seen(member: Member) -> MemberSeen:
-    return MemberSeen(member.client_id, member.host, member.topics)
-
-
-def pack_members(members: Mapping[str, MemberSeen]) -> str:
+def pack_members(members: Mapping[str, Member]) -> str:
     """Pack members as compact JSON text: {member id: [client id, host, topics if known]}."""
     packed = {
         name: [*member[:2]] if member.topics is None else [*member[:2], member.topics]
@@ -206,14 +193,14 @@ def pack_members(members: Mapping[str, MemberSeen]) -> str:
     return json.dumps(packed, separators=(",", ":"))
 
 
-def unpack_members(text: str) -> Mapping[str, MemberSeen]:
+def unpack_members(text: str) -> Mapping[str, Member]:
     return {
-        name: MemberSeen(client_id, host, tuple(topics[0]) if topics else None)
+        name: Member(client_id, host, tuple(topics[0]) if topics else None)
         for name, (client_id, host, *topics) in (json.loads(text) if text else {}).items()
     }
 
 
-def subscribed_topics(members: Mapping[str, MemberSeen]) -> frozenset[str] | None:
+def subscribed_topics(members: Mapping[str, Member]) -> frozenset[str] | None:
     """Return the topics that a group's members subscribe to; None if unknown for any member."""
     topics = [member.topics for member in members.values()]
     if not topics or None in topics:
@@ -235,7 +222,7 @@ def merge_commits(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
 
 
 def merge_members(
-    changes: Sequence[tuple[int, int, _Change]], before: Mapping[str, MemberSeen]
+    changes: Sequence[tuple[int, int, _Change]], before: Mapping[str, Member]
 ) -> Joined:  # fmt: skip
     """Apply changes of a group's members to the known members, in log order."""
     members = dict(before)

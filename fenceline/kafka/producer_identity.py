@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from fenceline.decode.consumer_offsets import Member
 from fenceline.kafka.applications import Application, Shape, application_of
 from fenceline.kafka.fold.counting import OFFSETS_TOPIC
 from fenceline.owners import Owner
@@ -30,14 +31,6 @@ class Engine(StrEnum):
 
     KAFKA_STREAMS = "Kafka Streams"
     KAFKA_CONNECT = "Kafka Connect"
-
-
-class GroupClient(NamedTuple):
-    """A consumer group's member, as stored by its coordinator."""
-
-    client_id: str
-    #: `/127.0.0.1`, as Kafka writes addresses.
-    host: str
 
 
 class ProducerIdentity(NamedTuple):
@@ -60,8 +53,8 @@ class ApplicationName(NamedTuple):
 
     name: str
     because: str
-    #: The members of the group it commits for: client ids with their machines, at most three.
-    clients: Sequence[GroupClient] = ()
+    #: At most three members of the group it commits for, without their topics.
+    clients: Sequence[Member] = ()
 
 
 class StreamsTopic(StrEnum):
@@ -74,7 +67,7 @@ class StreamsTopic(StrEnum):
 
 
 def identify_producer(
-    transactional_id: str, clients: Iterable[GroupClient], known_ids: Container[str]
+    transactional_id: str, clients: Iterable[Member], known_ids: Container[str]
 ) -> ProducerIdentity | None:
     """Return the program behind an id; None if no engine is known to use it.
 
@@ -88,14 +81,14 @@ def identify_producer(
 
 
 def name_application(
-    owner: Owner | None, groups: Sequence[str], clients: Sequence[GroupClient]
+    owner: Owner | None, groups: Sequence[str], clients: Sequence[Member]
 ) -> ApplicationName | None:
     """Name an id's application: by an owner's pattern, else by the single group that it commits for.
 
     `groups` are the groups whose offsets its newest transaction added, `clients` the members of the first
     one. None if nothing but the id's shape is known.
     """
-    shown = sorted(set(clients))[:_MOST_CLIENTS]
+    shown = sorted({client._replace(topics=None) for client in clients})[:_MOST_CLIENTS]
     if owner is not None and owner.application:
         return ApplicationName(owner.application, f"[[owners]] names {owner.match} so", shown)
     if len(groups) == 1:
@@ -120,7 +113,7 @@ def streams_topic(application: str, topic: str) -> StreamsTopic | None:
     return None if topic == OFFSETS_TOPIC else StreamsTopic.SINK
 
 
-def _of_streams(application: Application, clients: Sequence[GroupClient]) -> ProducerIdentity:
+def _of_streams(application: Application, clients: Sequence[Member]) -> ProducerIdentity:
     is_process = len(application.member) == _UUID_LENGTH
     if is_process:
         parts: tuple[tuple[str, str], ...] = (("process", application.member), ("thread", application.slot))

@@ -1,4 +1,4 @@
-"""The demo's webhook receiver: `python -m sandbox.receiver.server DATA PORT`.
+"""The demo's webhook receiver, and its part of a stack: `python -m sandbox.receiver.server DATA PORT`.
 
 `POST /hook` takes the messages of the channel demo-receiver. `GET /TOKEN/` lists them, and
 `/TOKEN/messages.json` has the same for programs: the token keeps other users of the machine out. Secret and
@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import html
 import json
+import secrets
 import sys
 import threading
 import time
@@ -26,8 +27,16 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from sandbox import folder
+from sandbox.options import ROOT
 from sandbox.ports import HOST
-from sandbox.receiver import HOOK, PAGE_TOKEN, READY_LINE, SIGNING_SECRET
+from sandbox.supervisor import Part
+
+#: The path that takes messages.
+HOOK = "/hook"
+#: Files of the stack's secrets: the signing secret, and the token of the list of messages.
+SIGNING_SECRET, PAGE_TOKEN = "receiver_secret", "receiver_page"
+READY_LINE = "receiver: listening"
 
 #: Maximum messages to keep, and ids whose attempts are counted.
 MOST_KEPT, _MOST_IDS = 50, 1_000
@@ -281,6 +290,35 @@ _PAGES: Mapping[str, tuple[Callable[[MessageLog], str], str]] = {
     "page.css": (lambda _: (_HERE / "page.css").read_text(), "text/css"),
     "messages.json": (_json, "application/json"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReceiver:
+    """The receiver of the stack whose folder is `data`: its port, its secrets, its page and its process."""
+
+    data: Path
+    port: int
+
+    @property
+    def page(self) -> str:
+        """Return the address of its list of messages."""
+        token = folder.stored_secret(self.data, PAGE_TOKEN)
+        return f"http://{HOST}:{self.port}/{token}/"
+
+    @property
+    def signing_secret(self) -> str:
+        """Return the signing secret in the form of Standard Webhooks, made once."""
+        return folder.stored_secret(self.data, SIGNING_SECRET, _new_secret)
+
+    def part(self) -> Part:
+        """Return its process, which has none of Fenceline's secrets and stops after the senders."""
+        command = [sys.executable, "-m", "sandbox.receiver.server", str(self.data), str(self.port)]
+        own = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        return Part("receiver", command, own, ready_line=READY_LINE, stage=1, essential=False)
+
+
+def _new_secret() -> str:
+    return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def main(data: str, port: str) -> None:

@@ -18,8 +18,14 @@ from standardwebhooks import Webhook
 
 from dashboard.alerts.senders import signature_header
 from sandbox.ports import free_port
-from sandbox.receiver import PAGE_TOKEN, SIGNING_SECRET
-from sandbox.receiver.server import MOST_KEPT, REFUSE_ONE_IN, TOLERANCE_S, ReceiverServer
+from sandbox.receiver.server import (
+    MOST_KEPT,
+    PAGE_TOKEN,
+    REFUSE_ONE_IN,
+    SIGNING_SECRET,
+    TOLERANCE_S,
+    ReceiverServer,
+)
 
 SECRET, OTHER = "whsec_dGhlIHNlY3JldCBvZiB0aGUgcmVjZWl2ZXI=", "whsec_YW5vdGhlciBzZWNyZXQsIG5vdCBpdHMgb3du"
 TOKEN = "a-token"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.kafka.markers import Markers, nothing_to_read
+from fenceline.decode.consumer_offsets import Member
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import RawRecord, TopicPartition, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.kafka import commits
@@ -31,7 +32,6 @@ from fenceline.kafka.commits import (
     Gone,
     Joined,
     KeptCommits,
-    MemberSeen,
     pack_members,
     subscribed_topics,
     thin_commits,
@@ -157,23 +157,23 @@ JOINED = b"\x00\x00\x00\x00\x03cl\x02h\x01\x00" + pack(">i", 1) + b"\x00\x00"
 
 
 def test_the_members_of_a_classic_group_are_those_of_its_last_rebalance() -> None:
-    found = members_of({CLASSIC: raws(classic(b"a"), classic(b"b", b"c"))}, {"old": MemberSeen("x", "y")})
-    assert found == Joined({"b": MemberSeen("cl", "h"), "c": MemberSeen("cl", "h")}, 7, 1)
-    assert members_of({CLASSIC: raws(None)}, {"old": MemberSeen("x", "y")}).members == {}
+    found = members_of({CLASSIC: raws(classic(b"a"), classic(b"b", b"c"))}, {"old": Member("x", "y")})
+    assert found == Joined({"b": Member("cl", "h"), "c": Member("cl", "h")}, 7, 1)
+    assert members_of({CLASSIC: raws(None)}, {"old": Member("x", "y")}).members == {}
 
 
 def test_members_of_a_consumer_group_come_and_leave_one_by_one() -> None:
     records = {newer(b"a"): raws(JOINED, first=1), newer(b"old"): raws(None, first=2)}
-    assert members_of(records, {"old": MemberSeen("x", "y")}) == Joined({"a": MemberSeen("cl", "h")}, 7, 2)
+    assert members_of(records, {"old": Member("x", "y")}) == Joined({"a": Member("cl", "h")}, 7, 2)
 
 
 def test_a_group_that_changes_its_protocol_keeps_the_members_that_joined_later() -> None:
     records = {newer(b"a"): raws(JOINED, first=5), CLASSIC: raws(None, first=4)}
-    assert members_of(records, {"old": MemberSeen("x", "y")}).members == {"a": MemberSeen("cl", "h")}
+    assert members_of(records, {"old": Member("x", "y")}).members == {"a": Member("cl", "h")}
 
 
 def test_members_are_kept_with_their_topics_where_these_are_known() -> None:
-    members = {"a": MemberSeen("cl", "h"), "b": MemberSeen("cl", "h", ("t", "u"))}
+    members = {"a": Member("cl", "h"), "b": Member("cl", "h", ("t", "u"))}
     packed = pack_members(members)
     assert packed == '{"a":["cl","h"],"b":["cl","h",["t","u"]]}'
     assert unpack_members(packed) == members
@@ -191,7 +191,7 @@ def test_members_are_kept_with_their_topics_where_these_are_known() -> None:
 def test_the_topics_of_a_group_are_known_where_those_of_each_member_are(
     number: int, topics: list[tuple[str, ...] | None], found: set[str] | None
 ) -> None:
-    members = {str(n): MemberSeen("cl", "h", each) for n, each in enumerate(topics)}
+    members = {str(n): Member("cl", "h", each) for n, each in enumerate(topics)}
     assert subscribed_topics(members) == found, f"case {number}"
 
 

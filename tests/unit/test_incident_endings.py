@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.incidents.markdown import IncidentReport, incident_markdown
+from fenceline.incidents.markdown import incident_markdown
 from fenceline.incidents.outcomes import (
     ActionTaken,
     batch_ending,
@@ -109,7 +109,7 @@ def rendered_text(markdown: str) -> list[str]:
 
 
 def test_a_report_has_its_headline_facts_effects_and_history_in_order() -> None:
-    report = IncidentReport(
+    report = (
         7,
         "a_b is open",
         [("Cluster", "prod"), ("Owner", "Payments")],
@@ -122,7 +122,7 @@ def test_a_report_has_its_headline_facts_effects_and_history_in_order() -> None:
             ),
         ],
     )
-    assert rendered_text(incident_markdown(report)) == [
+    assert rendered_text(incident_markdown(*report)) == [
         "Incident 7: a_b is open",
         "Cluster: prod",
         "Owner: Payments",
@@ -135,21 +135,21 @@ def test_a_report_has_its_headline_facts_effects_and_history_in_order() -> None:
 
 
 def test_empty_sections_are_left_out() -> None:
-    assert incident_markdown(IncidentReport(7, "x", [], [("Effects", [])])) == "# Incident 7: x\n\n"
+    assert incident_markdown(7, "x", [], [("Effects", [])]) == "# Incident 7: x\n\n"
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]), min_size=1))
 def test_any_name_is_read_back_as_it_is(name: str) -> None:
-    report = IncidentReport(7, f"x{name}x", [], [("History", [(AT_MS, f"x{name}x")])])
-    assert rendered_text(incident_markdown(report))[0] == f"Incident 7: x{name}x"
+    report = (7, f"x{name}x", [], [("History", [(AT_MS, f"x{name}x")])])
+    assert rendered_text(incident_markdown(*report))[0] == f"Incident 7: x{name}x"
 
 
 @given(st.text(st.sampled_from("\\`*_{}[]<>()#+!|~&;=-.:/a1 "), min_size=1))
 @example("[1]")
 def test_no_markup_changes_a_text_wherever_it_stands(text: str) -> None:
     plain = " ".join(text.split()) or "x"
-    report = IncidentReport(7, plain, [(plain, plain)], [("History", [(AT_MS, plain)])])
-    assert rendered_text(incident_markdown(report)) == [
+    report = (7, plain, [(plain, plain)], [("History", [(AT_MS, plain)])])
+    assert rendered_text(incident_markdown(*report)) == [
         f"Incident 7: {plain}", f"{plain}: {plain}", "History", f"2026-11-24 00:56:07 UTC {plain}",
     ]  # fmt: skip
 
@@ -164,10 +164,10 @@ def test_no_markup_changes_a_text_wherever_it_stands(text: str) -> None:
     ],
 )
 def test_dates_names_and_sentences_are_written_as_they_are(text: str) -> None:
-    report = IncidentReport(7, text, [("Fact", text)], [])
-    assert incident_markdown(report) == f"# Incident 7: {text}\n\n- Fact: {text}\n"
+    report = (7, text, [("Fact", text)], [])
+    assert incident_markdown(*report) == f"# Incident 7: {text}\n\n- Fact: {text}\n"
 
 
 def test_what_would_be_markup_is_escaped() -> None:
-    report = IncidentReport(7, "*a* __transaction_state", [("# x", "<b>")], [])
-    assert incident_markdown(report) == ("# Incident 7: \\*a\\* \\_\\_transaction_state\n\n- \\# x: \\<b>\n")
+    report = (7, "*a* __transaction_state", [("# x", "<b>")], [])
+    assert incident_markdown(*report) == ("# Incident 7: \\*a\\* \\_\\_transaction_state\n\n- \\# x: \\<b>\n")

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fenceline.decode.consumer_offsets import Member
 from fenceline.decode.text import escape_bytes, unescape_text
 from fenceline.kafka.applications import LONGEST, NAMELESS, Shape, application_of, name_applications
 from fenceline.kafka.producer_identity import (
     Engine,
-    GroupClient,
     identify_producer,
     leader_ids,
     name_application,
@@ -194,8 +194,8 @@ CONNECT_GROUPS = ("connect-prod", "prod", "cdc-eu-1", "connect")
 CONNECTORS = ("files", "inventory-source", "debezium-mysql-1")
 
 
-def client(application: str, process: str, thread: int, host: str = "/10.0.0.5") -> GroupClient:
-    return GroupClient(f"{application}-{process}-StreamThread-{thread}-consumer", host)
+def client(application: str, process: str, thread: int, host: str = "/10.0.0.5") -> Member:
+    return Member(f"{application}-{process}-StreamThread-{thread}-consumer", host)
 
 
 @pytest.mark.parametrize("application", APPLICATIONS)
@@ -227,13 +227,13 @@ def test_an_older_streams_id_names_its_task(application: str) -> None:
     "members",
     [
         [],
-        [GroupClient("orders-consumer", "/10.0.0.5")],
+        [Member("orders-consumer", "/10.0.0.5")],
         [client("orders", OTHER, 1)],
         [client("orders", PROCESS, 11)],
         [client("orders-archive", PROCESS, 1)],
     ],
 )
-def test_the_shape_of_streams_without_its_client_has_no_sign(members: list[GroupClient]) -> None:
+def test_the_shape_of_streams_without_its_client_has_no_sign(members: list[Member]) -> None:
     found = identify_producer(f"orders-{PROCESS}-1", members, ())
     assert found is not None
     assert (found.sign, found.host, found.group) == ("", "", "")
@@ -269,7 +269,7 @@ def test_the_leader_of_a_connect_group_is_named(group: str) -> None:
 )  # fmt: skip
 def test_a_plain_id_that_looks_like_an_engine_s_is_none_s(transactional_id: str) -> None:
     others = {"connect-cluster-other", "connect-cluster-"}
-    assert identify_producer(transactional_id, [GroupClient("orders-producer", "/10.0.0.5")], others) is None
+    assert identify_producer(transactional_id, [Member("orders-producer", "/10.0.0.5")], others) is None
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_topics_of_an_application_are_told_apart(topic: str, use: str | None) ->
 def test_an_application_is_called_by_owner_then_by_group(
     number: int, owner: Owner | None, groups: list[str], name: str | None, why: str
 ) -> None:
-    clients = [GroupClient(f"client-{each}", "/10.0.0.1") for each in range(5)]
+    clients = [Member(f"client-{each}", "/10.0.0.1") for each in range(5)]
     found = name_application(owner, groups, clients)
     assert (found.name if found else None) == name, f"case {number}: {why}"
     assert found is None or len(found.clients) == 3

@@ -1,6 +1,6 @@
 """Incidents over time, each with its cause, effects and history, also as files; acknowledgements, notes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from django.db.models import Q
@@ -39,7 +39,7 @@ from dashboard.web.rendering import (
 )
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from dashboard.web.server.bundles import bundle_of
-from fenceline.incidents.markdown import IncidentReport, incident_markdown, utc_text
+from fenceline.incidents.markdown import Facts, Sections, incident_markdown, utc_text
 from fenceline.incidents.sentences import incident_explanation
 from fenceline.text import plain_text
 
@@ -67,7 +67,8 @@ def incident_detail(request: HttpRequest, number: int) -> HttpResponse:
 
 @signed_in
 def incident_markdown_file(request: HttpRequest, number: int) -> HttpResponse:
-    text = incident_markdown(report_of(_found(number), now_ms=now_ms(request)))
+    at_ms = now_ms(request)
+    text = incident_markdown(number, *_report(read_story(_found(number), now_ms=at_ms), at_ms))
     return _file(text, "text/markdown", f"incident-{number}.md")
 
 
@@ -155,23 +156,21 @@ def _search(cluster: str, asked: str) -> Iterable[Hit]:
     ]
 
 
-def report_of(row: Incident, *, now_ms: int) -> IncidentReport:
-    return _report(read_story(row, now_ms=now_ms), now_ms)
-
-
 def report_html(row: Incident, *, now_ms: int) -> str:
     """Return an incident as one HTML file that needs no network: style, script and chart are inside."""
     story = read_story(row, now_ms=now_ms)
-    report = _report(story, now_ms)
+    headline, facts, sections = _report(story, now_ms)
     figure, _ = story_figure(story, now_ms=now_ms)
     return render_to_string(
         "incidents/report.html",
         {
-            "report": report,
+            "number": row.pk,
+            "headline": headline,
+            "facts": facts,
             "made": utc_text(now_ms),
             "sections": [
                 (title, [(utc_text(at_ms), text) for at_ms, text in lines])
-                for title, lines in report.sections
+                for title, lines in sections
                 if lines
             ],
             # Our own files, and JSON in which Plotly has escaped every bracket.
@@ -187,12 +186,12 @@ def offsets_csv(row: Incident) -> str:
     return csv_text([AffectedOffsets._fields, *affected_offsets(row)])
 
 
-def _report(story: IncidentStory, now_ms: int) -> IncidentReport:
+def _report(story: IncidentStory, now_ms: int) -> tuple[str, Facts, Sections]:
+    """Return the headline, the facts and the sections of an incident's report."""
     history = story.history
     effects = [member for member in history.members if member.role == IncidentFinding.Role.EFFECT]
     whole = max(len(history.members), len(history.events)) < MOST
-    return IncidentReport(
-        history.row.pk,
+    return (
         plain_text(story.headline, now_ms=now_ms),
         _facts(story, now_ms, whole=whole),
         [
@@ -219,7 +218,7 @@ def _report(story: IncidentStory, now_ms: int) -> IncidentReport:
     )
 
 
-def _facts(story: IncidentStory, now_ms: int, *, whole: bool) -> Sequence[tuple[str, str]]:
+def _facts(story: IncidentStory, now_ms: int, *, whole: bool) -> Facts:
     row = story.history.row
     kept = story.history.kept.get(story.cause.finding) if story.cause else None
     explanation = incident_explanation(story.facts, now_ms=now_ms) if story.facts else ()

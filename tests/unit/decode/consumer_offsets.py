@@ -77,7 +77,7 @@ def classic_groups(draw: st.DrawFn) -> tuple[bytes, bytes, GroupMetadata]:
     version, group = draw(versions), draw(texts)
     protocol_type, generation = draw(texts), draw(samples.int32)
     protocol, leader, state_ms = draw(nullable), draw(nullable), draw(samples.int64)
-    members, said = [], []
+    members, said = [], {}
     for _ in range(draw(st.integers(0, 3))):
         member_id, client, host, instance = draw(texts), draw(texts), draw(texts), draw(nullable)
         fields: dict[str, Any] = {"member_id": member_id, "client_id": client, "client_host": host}
@@ -88,8 +88,7 @@ def classic_groups(draw: st.DrawFn) -> tuple[bytes, bytes, GroupMetadata]:
         if version >= 3:
             fields["group_instance_id"] = instance
         members.append(GroupValue.MemberMetadata(version=version, **fields))
-        shown = escaped_name(instance) if version >= 3 and instance is not None else None
-        said.append(Member(escaped_name(member_id), escaped_name(client), escaped_name(host), shown))
+        said[escaped_name(member_id)] = Member(escaped_name(client), escaped_name(host))
     more = {"current_state_timestamp": state_ms} if version >= 2 else {}
     value = GroupValue(
         version=version, protocol_type=protocol_type, generation=generation, protocol=protocol,
@@ -99,6 +98,6 @@ def classic_groups(draw: st.DrawFn) -> tuple[bytes, bytes, GroupMetadata]:
         escaped_name(group), escaped_name(protocol_type), generation,
         None if protocol is None else escaped_name(protocol),
         None if leader is None else escaped_name(leader), state_ms if more and state_ms != -1 else None,
-        tuple(said), version,
+        said, version,
     )  # fmt: skip
     return encoded_key(2, GroupKey(group=group)), bytes(value.encode(version=version)), metadata

@@ -95,13 +95,7 @@ def test_it_reads_members_of_consumer_groups(
         subscribed_topic_names=topics, subscribed_topic_regex=None, rebalance_timeout_ms=1,
         server_assignor=None,
     )  # fmt: skip
-    member = Member(
-        escaped_name(member_id),
-        escaped_name(client),
-        escaped_name(host),
-        None if instance is None else escaped_name(instance),
-        tuple(map(escaped_name, topics)) or None,
-    )
+    member = Member(escaped_name(client), escaped_name(host), tuple(map(escaped_name, topics)) or None)
     assert decode_record(key, bytes(value.encode(version=0))) == GroupMember(
         escaped_name(group), escaped_name(member_id), member
     )
@@ -122,7 +116,7 @@ def test_it_reads_members_of_share_groups(
         version=0, rack_id=rack, client_id=client, client_host=host, subscribed_topic_names=topics
     )
     names = [escaped_name(each) for each in (group, member_id, client, host)]
-    member = Member(*names[1:], None, tuple(map(escaped_name, topics)) or None)
+    member = Member(*names[2:], tuple(map(escaped_name, topics)) or None)
     assert decode_record(key, bytes(value.encode(version=0))) == GroupMember(*names[:2], member)
     assert decode_record(key, None) == GroupMember(*names[:2], None)
 
@@ -139,13 +133,11 @@ def record_printed_by_kafka(row: dict[str, Any]) -> Record:
         return GroupTombstone(group)
     if key["type"] == 2:
         head = said["protocolType"], said["generation"], said["protocol"], said["leader"]
-        members = tuple(
+        members = {
             # It prints the subscription as bytes; each of these members subscribes to one topic.
-            Member(
-                each["memberId"], each["clientId"], each["clientHost"], each["groupInstanceId"], ("orders",)
-            )
+            each["memberId"]: Member(each["clientId"], each["clientHost"], ("orders",))
             for each in said["members"]
-        )
+        }
         return GroupMetadata(group, *head, said["currentStateTimestamp"], members, value["version"])
     if value is None:
         return OffsetTombstone(group, data["topic"], data["partition"])
@@ -192,9 +184,9 @@ def test_a_member_of_a_streams_group_is_read() -> None:
         b"\0\x04\x93\xe0\0\0\0\0%e58fad35-0efe-47d1-9b28-34cb617864ba\xff\x01\0"
     )
     name = "new-app-e58fad35-0efe-47d1-9b28-34cb617864ba-StreamThread-1-consumer"
-    member = Member("3X-z_M1QSfGV7WsxetkuWQ", name, "/127.0.0.1")
-    assert decode_record(key, value) == GroupMember("new-app", member.member_id, member)
-    assert decode_record(key, None) == GroupMember("new-app", member.member_id, None)
+    member_id = "3X-z_M1QSfGV7WsxetkuWQ"
+    assert decode_record(key, value) == GroupMember("new-app", member_id, Member(name, "/127.0.0.1"))
+    assert decode_record(key, None) == GroupMember("new-app", member_id, None)
 
 
 @pytest.mark.parametrize("kind", sorted(NEWER_TYPES - {5, 10, 19}))
