@@ -37,12 +37,9 @@ _NO_PLACES = frozenset(
 )  # fmt: skip
 
 
-class SkippedFolders(NamedTuple):
-    #: The name; for partitions of tables `day=…`.
-    name: str
-    number: int
-    #: The path of the first one, in its root's spelling.
-    example: str
+#: The name of folders, for partitions of tables `day=…`; their number; and the path of the first one, in its
+#: root's spelling.
+SkippedFolders = tuple[str, int, str]
 
 
 class ObservedCheckpoints(NamedTuple):
@@ -114,8 +111,8 @@ class _Searched(SearchedRoot):
             if not skipped:
                 wanted.append(inside)
                 continue
-            skipped_folders = self.skipped.get(skipped) or SkippedFolders(skipped, 0, inside)
-            self.skipped[skipped] = skipped_folders._replace(number=skipped_folders.number + 1)
+            _, number, example = self.skipped.get(skipped, (skipped, 0, inside))
+            self.skipped[skipped] = skipped, number + 1, example
         return wanted
 
     def is_wanted(self, path: str, listed: Mapping[str, FileEntry]) -> bool:

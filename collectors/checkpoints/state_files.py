@@ -74,7 +74,7 @@ class StateFiles:
         self._due = time.monotonic() + ROUND_EVERY_S
         self._operators, self._chains, self._unread = operators, {}, {}
         for operator in operators:
-            number = max((store.partitions for store in operator.stores), default=0)
+            number = max((partitions for _, partitions in operator.stores), default=0)
             self._chains[operator.operator_id] = []
             self._left += [_Place(operator, partition) for partition in range(min(number, MOST_PARTITIONS))]
             if number > MOST_PARTITIONS:
@@ -97,7 +97,7 @@ class StateFiles:
         needed = None if finished is None else finished + 1
         commit = checkpoint.last_commit
         ids = commit.state_ids if isinstance(commit, CommitsEntry) else {}
-        names = [store.name for store in place.operator.stores]
+        names = [name for name, _ in place.operator.stores]
         return [
             chain_of(place.partition, name, files, needed, store_id(ids, *self._where(place, names, name)))
             for name, files in sorted(self._stores(place).items())

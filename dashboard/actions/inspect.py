@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import Q
@@ -46,14 +45,9 @@ from transaction_admin.kafka_reads import ClusterReads
 _MOST = 5_000
 
 
-class BlockedReaders(NamedTuple):
-    """Groups, and streaming queries by name, at a partition's LSO."""
-
-    groups: tuple[str, ...] = ()
-    queries: tuple[str, ...] = ()
-
-
-NOBODY = BlockedReaders()
+#: Groups, and streaming queries by name, at a partition's LSO.
+BlockedReaders = tuple[tuple[str, ...], tuple[str, ...]]
+NOBODY: BlockedReaders = ((), ())
 
 
 def readers_at(
@@ -64,7 +58,7 @@ def readers_at(
         return {}
     groups, queries = _groups(cluster_id, lsos), _queries(cluster_id, lsos)
     return {
-        where: BlockedReaders(tuple(sorted(groups.get(where, ()))), tuple(sorted(queries.get(where, ()))))
+        where: (tuple(sorted(groups.get(where, ()))), tuple(sorted(queries.get(where, ()))))
         for where in {*groups, *queries}
     }
 
@@ -237,9 +231,7 @@ def _log(
         opened = tuple(sorted(_opened(producers), key=lambda producer: producer.start_offset or 0))
     if isinstance(offsets, Unseen):
         return HeldLog(where, opened=opened, unseen=blind)
-    return HeldLog(
-        where, offsets.lso, offsets.high_watermark, opened, batches, standing.groups, standing.queries, blind
-    )
+    return HeldLog(where, offsets.lso, offsets.high_watermark, opened, batches, *standing, blind)
 
 
 def _batches(

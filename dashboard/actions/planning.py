@@ -316,4 +316,4 @@ def _log(
 ) -> HeldLog:
     if row is None or row.lso is None:
         return HeldLog(where, opened=tuple(opened), unseen="its offsets have not been polled")
-    return HeldLog(where, row.lso, row.high_watermark, tuple(opened), None, readers.groups, readers.queries)
+    return HeldLog(where, row.lso, row.high_watermark, tuple(opened), None, *readers)

@@ -281,9 +281,7 @@ def _behind_ms(part: PartitionLag, ends: Any, now_ms: int) -> int | None:
     if part.lag_hw is None or not part.lag_hw:
         return part.lag_hw
     passed = passed_ms(unpack_ends(ends), part.position, committed=False)
-    if passed is None or passed.earliest_ms is None:
-        return None
-    return max(0, now_ms - passed.at_ms)
+    return None if passed is None else max(0, now_ms - passed)
 
 
 #: The most queries, and so finished batches, that a page reads.

@@ -84,7 +84,7 @@ def checkpoint_detail(
             {
                 "operator_id": operator.operator_id,
                 "name": operator.name,
-                "stores": [{"name": store.name, "partitions": store.partitions} for store in operator.stores],
+                "stores": [{"name": name, "partitions": partitions} for name, partitions in operator.stores],
             }
             for operator in checkpoint.operators
         ],

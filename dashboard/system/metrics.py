@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from prometheus_client import Metric
@@ -52,30 +52,22 @@ _NEVER = float("inf")
 Samples = Iterable[tuple[Sequence[str], float | None]]
 
 
-class _OfCollector(NamedTuple):
-    """A figure of each collector; None is omitted."""
-
-    name: str
-    text: str
-    value: Callable[[LiveCollector], float | None]
-
-
-_NOW = (
-    _OfCollector("collector_alive", "Whether somebody holds a collector's lease.", lambda row: row.alive),
-    _OfCollector("collector_failing", "Whether a collector's last poll failed.", lambda row: row.error != ""),
-    _OfCollector("collector_behind_records", "Records that are still to be read.", lambda row: row.behind),
+#: A figure of each collector: its name, its text, and its value; None is omitted.
+_OfCollector = tuple[str, str, Callable[["LiveCollector"], float | None]]
+_NOW: Sequence[_OfCollector] = (
+    ("collector_alive", "Whether somebody holds a collector's lease.", lambda row: row.alive),
+    ("collector_failing", "Whether a collector's last poll failed.", lambda row: row.error != ""),
+    ("collector_behind_records", "Records that are still to be read.", lambda row: row.behind),
 )
-_EVER = (
-    _OfCollector("collector_records", "Records that a collector has read.", lambda row: row.records),
-    _OfCollector(
+_EVER: Sequence[_OfCollector] = (
+    ("collector_records", "Records that a collector has read.", lambda row: row.records),
+    (
         "collector_undecoded",
         "Records that a collector could not decode.",
         lambda row: sum(row.undecoded.values()),
     ),
-    _OfCollector(
-        "broker_requests", "Requests that a collector has sent to its cluster.", lambda row: row.requests
-    ),
-    _OfCollector(
+    ("broker_requests", "Requests that a collector has sent to its cluster.", lambda row: row.requests),
+    (
         "broker_wait_seconds",
         "How long a collector has waited for its cluster's answers.",
         lambda row: row.broker_ms / 1_000,
@@ -120,12 +112,10 @@ class Metrics(Collector):
         labels = ("cluster", "collector")
         text = "How long ago is what a collector has seen through to; +Inf where it has seen nothing yet."
         yield _gauge("collector_seen_seconds_ago", text, labels, seen)
-        for figure in _NOW:
-            samples = [(_names(row), figure.value(row)) for row in rows]
-            yield _gauge(figure.name, figure.text, labels, samples)
-        for figure in _EVER:
-            samples = [(_names(row), figure.value(row)) for row in rows]
-            yield _counter(figure.name, figure.text, labels, samples)
+        for name, text, value in _NOW:
+            yield _gauge(name, text, labels, [(_names(row), value(row)) for row in rows])
+        for name, text, value in _EVER:
+            yield _counter(name, text, labels, [(_names(row), value(row)) for row in rows])
         gaps = {_names(row): 0 for row in rows} | dict(metrics_queries.gap_counts())
         for gap in visibility.late_gaps(rows, settings.FENCELINE.limits, self._now_ms):
             # A collector that reports its own failure is not counted twice.

@@ -43,7 +43,7 @@ def action_causes(cluster_id: int) -> Mapping[bytes, CausesByRecord]:
 def _by_key(records: QuerySet[ActionRecord]) -> Mapping[bytes, CausesByRecord]:
     by_key: dict[bytes, dict[RecordIdentity, ActionCause]] = defaultdict(dict)
     for row in records:
-        identity = RecordIdentity(row.producer_id, row.producer_epoch, TransactionState(row.state))
+        identity = (row.producer_id, row.producer_epoch, TransactionState(row.state))
         by_key[bytes(row.key)][identity] = ActionCause(row.action_id, row.fence)
     return by_key
 

@@ -45,23 +45,6 @@ class TransactionStep:
     offsets: TransactionOffsets | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The instant at which the coordinator ends an open transaction itself."""
-
-    at_ms: int
-    passed: bool
-    never: bool
-
-
-def timeout_deadline(row: Transaction, now_ms: int) -> Deadline | None:
-    """Return when an Ongoing transaction times out; None for other states, and if unknown."""
-    if row.state != TransactionState.ONGOING or row.started_ms is None or row.timeout_ms == NOT_REPORTED:
-        return None
-    at_ms = row.started_ms + row.timeout_ms
-    return Deadline(at_ms, at_ms < now_ms, row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)
-
-
 def lifecycle_steps(
     row: Transaction,
     partitions: Sequence[TopicPartitions],

@@ -23,7 +23,6 @@ from fenceline.spark.records import (
     Positions,
     SourceOffset,
     StateOperator,
-    StateStore,
 )
 
 METADATA, OFFSETS, COMMITS, SOURCES, STATE = "metadata", "offsets", "commits", "sources", "state"
@@ -257,11 +256,10 @@ def _mappings(value: object) -> Mapping[str, Mapping[str, Any]]:
     return {_clean(key): _clean(mapping) for key, mapping in value.items() if isinstance(mapping, dict)}
 
 
-def _stores(items: Sequence[Any]) -> tuple[StateStore, ...]:
+def _stores(items: Sequence[Any]) -> tuple[tuple[str, int], ...]:
     rows = [item for item in items if isinstance(item, dict)]
     return tuple(
-        StateStore(_clean(str(row.get("storeName", ""))), _number(row.get("numPartitions")) or 0)
-        for row in rows
+        (_clean(str(row.get("storeName", ""))), _number(row.get("numPartitions")) or 0) for row in rows
     )
 
 

@@ -83,17 +83,10 @@ class Member(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A classic group after a rebalance: its protocol, and all its members."""
+    """A classic group after a rebalance: all its members, by their ids."""
 
     group: str
-    protocol_type: str
-    generation: int
-    protocol: str | None
-    leader: str | None
-    state_ms: int | None
-    #: By their ids.
     members: Mapping[str, Member]
-    value_version: int = 3
 
 
 class GroupTombstone(NamedTuple):
@@ -274,18 +267,16 @@ def _group(key: Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     cursor = Cursor(value, "value")
     version = _version(cursor)
     flexible = version >= 4
-    protocol_type = cursor.text(flexible)
-    generation = cursor.int32()
-    protocol, leader = cursor.text_or_null(flexible), cursor.text_or_null(flexible)
-    state_ms = cursor.int64() if version >= 2 else -1
-    subscribes = protocol_type == _SUBSCRIBES
+    subscribes = cursor.text(flexible) == _SUBSCRIBES
+    _generation = cursor.int32()
+    _protocol, _leader = cursor.text_or_null(flexible), cursor.text_or_null(flexible)
+    if version >= 2:
+        _state_ms = cursor.int64()
     members = dict(_classic_member(cursor, version, subscribes) for _ in range(cursor.array_length(flexible)))
     if flexible:
         cursor.tagged_fields()
     cursor.expect_end()
-    return GroupMetadata(
-        group, protocol_type, generation, protocol, leader, _or_none(state_ms), members, version
-    )
+    return GroupMetadata(group, members)
 
 
 def _classic_member(cursor: Cursor, version: int, subscribes: bool) -> tuple[str, Member]:

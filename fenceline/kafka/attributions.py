@@ -27,14 +27,9 @@ from fenceline.facts import (
 )
 from fenceline.kafka.transitions import IdHistory, TransitionStep
 
-
-class RecordIdentity(NamedTuple):
-    """The identity of a record that a coordinator wrote for one transactional id at our request."""
-
-    producer_id: int
-    producer_epoch: int
-    #: Empty: initialised. PrepareAbort: by a fence or an EndTxn. PrepareCommit: by an EndTxn.
-    state: TransactionState
+#: Producer id, epoch and state of a record that a coordinator wrote for one transactional id at our request.
+#: Empty: initialised. PrepareAbort: by a fence or an EndTxn. PrepareCommit: by an EndTxn.
+RecordIdentity = tuple[int, int, TransactionState]
 
 
 class ActionCause(NamedTuple):
@@ -60,8 +55,7 @@ def attribute_step(
     """Attribute the step of `transitions.derive_transition` to the action that caused its record."""
     if isinstance(record, Tombstone):
         return step
-    identity = RecordIdentity(record.producer_id, record.producer_epoch, record.state)
-    ours = records.get(identity)
+    ours = records.get((record.producer_id, record.producer_epoch, record.state))
     if ours is None:
         return step
     if record.state is TransactionState.EMPTY:
@@ -177,9 +171,9 @@ def _identity(transition: Transition) -> RecordIdentity:
             if transition.kind is TransitionKind.COMMIT
             else TransactionState.PREPARE_ABORT
         )
-    return RecordIdentity(transition.producer_id, transition.producer_epoch, state)
+    return (transition.producer_id, transition.producer_epoch, state)
 
 
 def _initialisation_after(transition: Transition) -> RecordIdentity:
     """Return the identity of the initialisation that follows an abort: the next epoch."""
-    return RecordIdentity(transition.producer_id, transition.producer_epoch + 1, TransactionState.EMPTY)
+    return (transition.producer_id, transition.producer_epoch + 1, TransactionState.EMPTY)

@@ -300,9 +300,7 @@ def _unread_ms(
     if offset is None or around.offsets is None:
         return None
     passed = ends.passed_ms(_all_ends(around, points, now_ms), offset, committed=committed)
-    if passed is None or passed.earliest_ms is None:
-        return None
-    return max(0, now_ms - passed.at_ms)
+    return None if passed is None else max(0, now_ms - passed)
 
 
 def _lag_ms(offset: int | None, around: Around, points: Sequence[Point], now_ms: int) -> int | None:

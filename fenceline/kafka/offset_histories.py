@@ -30,15 +30,6 @@ class EndOffset(NamedTuple):
     high_watermark: int
 
 
-class Passed(NamedTuple):
-    """When an end passed an offset: interpolated between two points, with its bounds."""
-
-    at_ms: int
-    #: None if the end was past the offset before the history begins.
-    earliest_ms: int | None
-    latest_ms: int
-
-
 def pack_ends(ends: Sequence[EndOffset]) -> str:
     """Pack ends, oldest first, as compact JSON text: [[at_ms, lso, high watermark], …]."""
     return json.dumps(ends, separators=(",", ":")) if ends else ""
@@ -92,8 +83,9 @@ def _spaced(ends: Sequence[EndOffset], now_ms: int) -> Iterator[EndOffset]:
             yield end
 
 
-def passed_ms(ends: Sequence[EndOffset], offset: int, *, committed: bool) -> Passed | None:
-    """Return when the end passed an offset, so that its record became readable; None if it has not.
+def passed_ms(ends: Sequence[EndOffset], offset: int, *, committed: bool) -> int | None:
+    """Return when the end passed an offset, so that its record became readable: interpolated between two
+    points; None if it has not, or had before the history begins.
 
     The end is the LSO if `committed`, else the high watermark. `ends` are in order of time.
     """
@@ -101,18 +93,13 @@ def passed_ms(ends: Sequence[EndOffset], offset: int, *, committed: bool) -> Pas
     for at_ms, lso, high_watermark in ends:
         end = lso if committed else high_watermark
         if end > offset:
-            return _between(before, (at_ms, end), offset)
+            if before is None:
+                return None
+            earliest_ms, start = before
+            share = (offset + 1 - start) / (end - start)
+            return earliest_ms + round((at_ms - earliest_ms) * share)
         before = at_ms, end
     return None
-
-
-def _between(before: tuple[int, int] | None, after: tuple[int, int], offset: int) -> Passed:
-    latest_ms, end = after
-    if before is None:
-        return Passed(latest_ms, None, latest_ms)
-    earliest_ms, start = before
-    share = (offset + 1 - start) / (end - start)
-    return Passed(earliest_ms + round((latest_ms - earliest_ms) * share), earliest_ms, latest_ms)
 
 
 class LogStarts:

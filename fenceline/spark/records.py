@@ -86,17 +86,13 @@ class Broken(NamedTuple):
     detail: str
 
 
-class StateStore(NamedTuple):
-    name: str
-    partitions: int
-
-
 class StateOperator(NamedTuple):
     """A stateful operator of the query, from its metadata file."""
 
     operator_id: int
     name: str
-    stores: tuple[StateStore, ...]
+    #: Name, and number of partitions.
+    stores: tuple[tuple[str, int], ...]
 
 
 class FileSeen(NamedTuple):

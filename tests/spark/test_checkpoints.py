@@ -158,11 +158,7 @@ def _assert_operators_match(
         (state.operator_id, chain.store, chain.partition) for state in look.state for chain in state.chains
     } == {(row.operatorId, row.stateStoreName, each) for row in rows for each in range(row.numPartitions)}
     theirs = {(row.operatorId, row.operatorName, row.stateStoreName, row.numPartitions) for row in rows}
-    ours = {
-        (each.operator_id, each.name, store.name, store.partitions)
-        for each in operators
-        for store in each.stores
-    }
+    ours = {(each.operator_id, each.name, *store) for each in operators for store in each.stores}
     assert ours == theirs
     assert {row.maxBatchId for row in rows} == {look.checkpoint.newest_finished}
 

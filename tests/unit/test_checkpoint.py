@@ -22,7 +22,6 @@ from fenceline.spark.records import (
     OffsetsEntry,
     SourceOffset,
     StateOperator,
-    StateStore,
 )
 from fenceline.spark.restart_prediction import is_sparse
 
@@ -107,7 +106,7 @@ def test_operators_of_both_versions() -> None:
     found = decode.decode_state_operator("state/0/_metadata/metadata", join.encode())
     assert isinstance(found, StateOperator)
     assert (found.name, len(found.stores)) == ("symmetricHashJoin", 4)
-    assert found.stores[0] == StateStore("left-keyToNumValues", 2)
+    assert found.stores[0] == ("left-keyToNumValues", 2)
     made = kind("transform with state")
     path = next(path for path in made["files"] if "/_metadata/v2/" in path)
     newer = decode.decode_state_operator(path, made["files"][path].encode())

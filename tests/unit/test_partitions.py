@@ -19,7 +19,6 @@ from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, Transactio
 from fenceline.kafka.offset_histories import (
     STEPS,
     EndOffset,
-    Passed,
     add_end,
     newest_end,
     pack_ends,
@@ -310,9 +309,7 @@ def test_an_unchanged_end_keeps_its_first_and_last_instant() -> None:
         (600_000, 90),
     ]
     # All of the records came within the last second.
-    assert passed_ms(unpack_ends(text), 10, committed=True) == Passed(
-        NOW_MS + 599_012, NOW_MS + 599_000, NOW_MS + 600_000
-    )
+    assert passed_ms(unpack_ends(text), 10, committed=True) == NOW_MS + 599_012
 
 
 def test_when_an_end_passed_an_offset() -> None:
@@ -322,11 +319,11 @@ def test_when_an_end_passed_an_offset() -> None:
         EndOffset(NOW_MS + 20_000, 200, 350),
     ]
     # Offset 100 is the first that the end at 100 has not passed.
-    assert passed_ms(ends, 149, committed=True) == Passed(NOW_MS + 5_000, NOW_MS, NOW_MS + 10_000)
-    assert passed_ms(ends, 199, committed=True) == Passed(NOW_MS + 10_000, NOW_MS, NOW_MS + 10_000)
-    assert passed_ms(ends, 99, committed=True) == Passed(NOW_MS, None, NOW_MS)
+    assert passed_ms(ends, 149, committed=True) == NOW_MS + 5_000
+    assert passed_ms(ends, 199, committed=True) == NOW_MS + 10_000
+    assert passed_ms(ends, 99, committed=True) is None
     assert passed_ms(ends, 200, committed=True) is None
-    assert passed_ms(ends, 249, committed=False) == Passed(NOW_MS + 15_000, NOW_MS + 10_000, NOW_MS + 20_000)
+    assert passed_ms(ends, 249, committed=False) == NOW_MS + 15_000
     assert passed_ms([], 1, committed=True) is None
 
 
@@ -356,14 +353,21 @@ def test_an_offset_was_passed_within_the_bounds(growth: list[tuple[int, int]]) -
     for offset in range(0, end, max(1, end // 20)):
         found = passed_ms(ends, offset, committed=True)
         first = next(at for at, reached in looks if reached > offset)
-        if found is None:
+        earliest_ms = max((each.at_ms for each in ends if each.lso <= offset), default=None)
+        latest_ms = min((each.at_ms for each in ends if each.lso > offset), default=None)
+        if latest_ms is None:
             # It came within the last five seconds that have a point.
             assert first > ends[-1].at_ms - NOW_MS
+            assert found is None
             continue
-        assert (found.earliest_ms or 0) <= found.at_ms <= found.latest_ms
         # The truth is when a look saw it, and that the look before did not.
-        assert found.earliest_ms is None or found.earliest_ms - NOW_MS <= first
-        assert first <= found.latest_ms - NOW_MS
+        assert first <= latest_ms - NOW_MS
+        if earliest_ms is None:
+            assert found is None
+            continue
+        assert earliest_ms - NOW_MS <= first
+        assert found is not None
+        assert earliest_ms <= found <= latest_ms
 
 
 @given(

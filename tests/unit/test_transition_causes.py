@@ -20,7 +20,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of, attribute_past
+from fenceline.kafka.attributions import ActionCause, action_of, attribute_past
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.aggregate import fold_records
 from fenceline.kafka.fold.folded import Folded, Prior
@@ -36,8 +36,8 @@ GAPS_MS = (0, 5, 69, 70, 140, 141, 449, 450, 1_100, 1_101, 10_000, 10_001, 60_00
 #: Java's Admin writes 30 s; 50 s is shorter than the transaction was open.
 TIMEOUTS_MS = (777_000, 50_000, 30_000)
 CAUSES = {
-    RecordIdentity(PRODUCER, EPOCH + 1, TransactionState.PREPARE_ABORT): ActionCause(ACTION, fence=True),
-    RecordIdentity(PRODUCER, EPOCH + 2, TransactionState.EMPTY): ActionCause(ACTION, fence=True),
+    (PRODUCER, EPOCH + 1, TransactionState.PREPARE_ABORT): ActionCause(ACTION, fence=True),
+    (PRODUCER, EPOCH + 2, TransactionState.EMPTY): ActionCause(ACTION, fence=True),
 }
 
 

@@ -203,7 +203,7 @@ def test_a_peak_is_drawn_in_its_step_and_not_behind_it() -> None:
     ("greatest_ms", "unit"), [(900, "s"), (119_000, "s"), (120_000, "min"), (8_000_000, "h")]
 )
 def test_ages_have_the_unit_that_fits(greatest_ms: int, unit: str) -> None:
-    assert series_figures.scale_of(reading((0, [greatest_ms]), columns=4), 2).name == unit
+    assert series_figures.scale_of(reading((0, [greatest_ms]), columns=4), 2)[1] == unit
 
 
 def test_panels_are_side_by_side_below_the_lanes_and_zoom_with_them() -> None:

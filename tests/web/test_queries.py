@@ -14,7 +14,7 @@ from dashboard.runtime import collector_store, leases
 from dashboard.streaming import checkpoint_store
 from dashboard.web import addresses
 from fenceline.facts import TopicPartition
-from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
+from fenceline.spark.records import Broken, Damage, StateOperator
 from tests.db.conftest import NOW_MS
 from tests.db.factories import LEDGER_ID, checkpoint_look, decision, decision_end, ledger_state
 from tests.web import factories, scenarios
@@ -182,7 +182,7 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
     facts = {
         "broken": (Broken("commits/1", Damage.EMPTY, "it holds no byte"),),
         "foreign": ("_SUCCESS",),
-        "operators": (StateOperator(0, "dedupe", (StateStore("default", 8),)),),
+        "operators": (StateOperator(0, "dedupe", (("default", 8),)),),
         "initial": {"0": {TopicPartition("orders", 0): 7}},
     }
     looks = [checkpoint_look(3, 2, ledger=ledger_state([decision(2), stuck], [decision_end(2)]), **facts)]

@@ -25,14 +25,8 @@ from fenceline.series.reading import HoleReason, SeriesReading, SeriesRun
 _LOWER, _BETWEEN = 0.42, 0.1
 
 
-class Scale(NamedTuple):
-    """A unit of time: its length in ms and its name."""
-
-    ms: int
-    name: str
-
-
-_SCALES = (Scale(3_600_000, "h"), Scale(60_000, "min"), Scale(1_000, "s"))
+#: Units of time: the length in ms and the name of each.
+_SCALES = ((3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 #: Minimum number of units for which a unit is used.
 _FROM = 2
 
@@ -51,20 +45,20 @@ def partition_figure(reading: SeriesReading) -> Figure:
 
 def group_figure(reading: SeriesReading) -> Figure:
     """Return the lag in records above, and the age of the oldest unread one below."""
-    scale = scale_of(reading, 2)
+    unit_ms, unit = scale_of(reading, 2)
     traces = [
         _peaks(reading, Curve("lag to end", "info", "%{y:,}", "dot"), 1, yaxis="y2"),
         _peaks(reading, Curve("lag to LSO", "ok", "%{y:,}"), 0, yaxis="y2"),
-        _ramp(reading, Curve("behind", "warning", f"%{{y:.1f}} {scale.name}"), 2, scale),
+        _ramp(reading, Curve("behind", "warning", f"%{{y:.1f}} {unit}"), 2, unit_ms),
     ]
-    below = count_axis(3).update(tickformat="~f", ticksuffix=f" {scale.name}", automargin=True)
+    below = count_axis(3).update(tickformat="~f", ticksuffix=f" {unit}", automargin=True)
     return _figure(reading, traces, below=below, above=count_axis().update(automargin=True))
 
 
-def scale_of(reading: SeriesReading, column: int) -> Scale:
+def scale_of(reading: SeriesReading, column: int) -> tuple[int, str]:
     """Return the unit of time for the largest figure of a column."""
     greatest = max((step.extents[column].high or 0 for step in reading.steps), default=0)
-    return next((scale for scale in _SCALES if greatest >= _FROM * scale.ms), _SCALES[-1])
+    return next((scale for scale in _SCALES if greatest >= _FROM * scale[0]), _SCALES[-1])
 
 
 class Curve(NamedTuple):
@@ -146,9 +140,9 @@ def _peaks(
     return curve_trace(curve, peak_line(reading, column), yaxis=yaxis, fill=fill)
 
 
-def _ramp(reading: SeriesReading, curve: Curve, column: int, scale: Scale) -> go.Scatter:
+def _ramp(reading: SeriesReading, curve: Curve, column: int, unit_ms: int) -> go.Scatter:
     xs, ys = ramp_line(reading, column)
-    scaled = [None if y is None else y / scale.ms for y in ys]
+    scaled = [None if y is None else y / unit_ms for y in ys]
     return curve_trace(curve, (xs, scaled), shape="linear", fill="tozeroy")
 
 

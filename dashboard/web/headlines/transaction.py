@@ -6,8 +6,14 @@ from collections.abc import Mapping, Sequence
 from dashboard.evaluation.blocking import NamedPartition, Waits
 from dashboard.models import Transaction
 from dashboard.web.headlines.detail import BlockedConsumer, DetailHeadline, blocked_words
-from dashboard.web.transaction_steps import Deadline, timeout_deadline
-from fenceline.facts import Confidence, TransactionState, Transition, TransitionKind
+from fenceline.facts import (
+    NOT_REPORTED,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Confidence,
+    TransactionState,
+    Transition,
+    TransitionKind,
+)
 from fenceline.formatting import format_duration, list_names
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.text import Age, Instant, Sentence
@@ -135,15 +141,12 @@ def _explanation(row: Transaction, waits: Waits, now_ms: int) -> Sentence:
         return (f"The coordinator is writing the markers of its {decision}; this cannot be cancelled.",)
     if row.state != TransactionState.ONGOING:
         return ()
-    return _ends(row, timeout_deadline(row, now_ms))
-
-
-def _ends(row: Transaction, deadline: Deadline | None) -> Sentence:
-    if deadline is None:
+    if row.started_ms is None or row.timeout_ms == NOT_REPORTED:
         return ("When it times out is unknown.",)
-    if deadline.never:
+    if row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return ("It is part of a two-phase commit and does not time out.",)
-    if deadline.passed:
+    ends_ms = row.started_ms + row.timeout_ms
+    if ends_ms < now_ms:
         passed = f"Its timeout of {format_duration(row.timeout_ms)} passed at "
-        return (passed, Instant(deadline.at_ms), "; its coordinator has not aborted it yet.")
-    return ("Its coordinator aborts it at ", Instant(deadline.at_ms), " unless its producer ends it first.")
+        return (passed, Instant(ends_ms), "; its coordinator has not aborted it yet.")
+    return ("Its coordinator aborts it at ", Instant(ends_ms), " unless its producer ends it first.")

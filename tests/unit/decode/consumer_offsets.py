@@ -94,10 +94,5 @@ def classic_groups(draw: st.DrawFn) -> tuple[bytes, bytes, GroupMetadata]:
         version=version, protocol_type=protocol_type, generation=generation, protocol=protocol,
         leader=leader, members=members, **more,
     )  # fmt: skip
-    metadata = GroupMetadata(
-        escaped_name(group), escaped_name(protocol_type), generation,
-        None if protocol is None else escaped_name(protocol),
-        None if leader is None else escaped_name(leader), state_ms if more and state_ms != -1 else None,
-        said, version,
-    )  # fmt: skip
-    return encoded_key(2, GroupKey(group=group)), bytes(value.encode(version=version)), metadata
+    key, content = encoded_key(2, GroupKey(group=group)), bytes(value.encode(version=version))
+    return key, content, GroupMetadata(escaped_name(group), said)

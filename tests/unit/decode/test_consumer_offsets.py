@@ -132,13 +132,12 @@ def record_printed_by_kafka(row: dict[str, Any]) -> Record:
     if key["type"] == 2 and value is None:
         return GroupTombstone(group)
     if key["type"] == 2:
-        head = said["protocolType"], said["generation"], said["protocol"], said["leader"]
         members = {
             # It prints the subscription as bytes; each of these members subscribes to one topic.
             each["memberId"]: Member(each["clientId"], each["clientHost"], ("orders",))
             for each in said["members"]
         }
-        return GroupMetadata(group, *head, said["currentStateTimestamp"], members, value["version"])
+        return GroupMetadata(group, members)
     if value is None:
         return OffsetTombstone(group, data["topic"], data["partition"])
     epoch = None if said["leaderEpoch"] == -1 else said["leaderEpoch"]
