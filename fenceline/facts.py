@@ -307,11 +307,9 @@ Records = Mapping[bytes, Sequence[RawRecord]]
 class VisibilityGap:
     """A part that could not be read. Rules stay silent about subjects inside its scope."""
 
-    cluster: str
     source: str
     scope: str
     since_ms: int
-    until_ms: int | None
     reason: str
 
 

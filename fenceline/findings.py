@@ -235,7 +235,6 @@ def expected_ms(limits: Limits, *, reads_on: bool) -> int:
 
 
 def stale_gap(
-    cluster: str,
     source: str,
     *,
     seen_through_ms: int | None,
@@ -253,7 +252,7 @@ def stale_gap(
     last_ms = since_ms if seen_through_ms is None else seen_through_ms
     if now_ms - last_ms <= expected_ms:
         return None
-    return VisibilityGap(cluster, source, scope, last_ms, None, reason)
+    return VisibilityGap(source, scope, last_ms, reason)
 
 
 def _is_place(scope: str) -> bool:

@@ -54,11 +54,9 @@ class MissingMarker(NamedTuple):
 class OpenTransactionFacts:
     """An incomplete transaction for the rules."""
 
-    cluster: str
     transactional_id: str
     state: TransactionState
     producer_id: int
-    producer_epoch: int
     timeout_ms: int
     #: None if its record has no start, or an implausible one by its coordinator's clock.
     started_ms: int | None
@@ -203,12 +201,9 @@ class ApplicationFigures:
 class CollectorStatus:
     """A collector's own status: its position, and the reasons why it cannot read more."""
 
-    cluster: str
     name: str
     #: Everything before this instant has been read; None before the first complete poll.
     seen_through_ms: int | None
-    #: Records between its position and the end of its source; None if the end is unknown.
-    behind: int | None
     #: Why it cannot read, in words for an operator; "" if it can.
     error: str
     since_ms: int

@@ -134,7 +134,6 @@ class Topology:
     """Brokers by id (`host:port`), and the partitions of visible topics."""
 
     brokers: Mapping[int, str]
-    controller: int | None
     partitions: Mapping[TopicPartition, Leader]
     #: Kafka's ids by topic: a topic that was deleted and created again has another id.
     topic_ids: Mapping[str, str]
@@ -161,7 +160,6 @@ class GroupListed(NamedTuple):
     state: str
     #: Classic, Consumer, Share or Streams (KIP-848); Classic if the broker does not report it.
     kind: str
-    protocol_type: str
     coordinator: int
 
 

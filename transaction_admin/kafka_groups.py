@@ -189,7 +189,7 @@ def _why_not(answer: Any) -> str:
 def _listed(rows: Sequence[Any], broker: int) -> Iterator[tuple[str, GroupListed]]:
     for row in rows:
         kind = (row.group_type or "classic").capitalize()
-        yield text_form(row.group_id), GroupListed(row.group_state or "", kind, row.protocol_type, broker)
+        yield text_form(row.group_id), GroupListed(row.group_state or "", kind, broker)
 
 
 def _commits(

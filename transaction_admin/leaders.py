@@ -77,7 +77,6 @@ class Leaders:
                 ids[topic.name] = _written(topic.topic_id)
         return Topology(
             {broker.node_id: f"{broker.host}:{broker.port}" for broker in cluster.brokers},
-            cluster.controller_id if cluster.controller_id >= 0 else None,
             {
                 TopicPartition(topic.name, number): leader
                 for topic in cluster.topics

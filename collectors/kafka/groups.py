@@ -38,7 +38,7 @@ from transaction_admin.kafka_reads import ClusterReads
 
 #: How long the absence of a producer id's owner stays valid, and the state stores of Streams groups.
 _FORGET_S = _STORES_S = 60.0
-_NOT_LISTED = GroupListed("", "", "", -1)
+_NOT_LISTED = GroupListed("", "", -1)
 
 Ends = Mapping[TopicPartition, Offsets]
 #: The configuration with a share group's isolation level, and how long an answer is valid.

@@ -131,7 +131,7 @@ class SnapshotReader:
         lately = self._figures.recent_activity(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,
-            collectors=tuple(_statuses(self._cluster.name, rows)),
+            collectors=tuple(_statuses(rows)),
             gaps=gaps,
             transactions=transactions,
             partitions=partitions,
@@ -150,7 +150,7 @@ class SnapshotReader:
 
     def _gaps(self) -> Iterator[VisibilityGap]:
         for row in _open_gaps(self._cluster.pk):
-            yield record_of(VisibilityGap, row, cluster=self._cluster.name)
+            yield record_of(VisibilityGap, row)
 
     def _clocks(self) -> _PartitionClocks:
         columns = ("partition", "clock_ms", "since_ms")
@@ -181,11 +181,9 @@ class SnapshotReader:
                 listed_ms = row.updated_ms if is_listed else None
                 began_ms = first_seen.get((row.transactional_id, row.producer_id), listed_ms)
             yield OpenTransactionFacts(
-                cluster=self._cluster.name,
                 transactional_id=row.transactional_id,
                 state=TransactionState(row.state),
                 producer_id=row.producer_id,
-                producer_epoch=row.producer_epoch,
                 timeout_ms=row.timeout_ms,
                 started_ms=began_ms,
                 updated_ms=now_ms if decided_ms is None else decided_ms,
@@ -287,7 +285,7 @@ def _blocked_groups(cluster_id: int) -> QuerySet[Group]:
     return rows.only("group_id", "log_partition")
 
 
-def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStatus]:
+def _statuses(rows: Sequence[Collector]) -> Iterator[CollectorStatus]:
     seeing = {row.name for row in collectors_of(rows)}
     several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
     for row in rows:
@@ -296,10 +294,8 @@ def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStat
         senses |= {Sense.TRANSACTIONS} if row.name in seeing else set()
         senses |= {Sense.HISTORY} if is_tail else set()
         yield CollectorStatus(
-            cluster,
             row.name,
             row.seen_through_ms,
-            row.behind,
             row.error,
             row.since_ms,
             frozenset(senses),

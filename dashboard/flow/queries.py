@@ -145,10 +145,10 @@ def _findings(row: Cluster, shown: TimeRange, queries: Sequence[QueryLinks]) -> 
         opened = Q(since_ms__lt=shown.to_ms)
         ended = datetime.fromtimestamp(shown.from_ms / 1_000, UTC)
         rows = rows.filter(opened & (Q(closed_at=None) | Q(closed_at__gte=ended)))
-    columns = ("rule", "subject", "severity", "affected")
-    for rule, subject, severity, affected in rows.order_by("-pk").values_list(*columns)[:_MOST_FINDINGS]:
+    columns = ("rule", "subject", "severity")
+    for rule, subject, severity in rows.order_by("-pk").values_list(*columns)[:_MOST_FINDINGS]:
         about = subject if subject.startswith("partition:") else str(subject_node(subject, sinks))
-        yield OpenFindingFacts(rule, about, Severity(severity), tuple(affected))
+        yield OpenFindingFacts(rule, about, Severity(severity))
 
 
 def _gaps(row: Cluster, shown: TimeRange) -> Iterator[FlowGap]:

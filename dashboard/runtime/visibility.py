@@ -104,7 +104,6 @@ def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Itera
         is_tail = row.name.startswith(TAIL)
         since_ms = row.since_ms if row.seen_through_ms is None else row.seen_through_ms
         gap = stale_gap(
-            row.cluster.name,
             row.name,
             seen_through_ms=row.seen_through_ms,
             since_ms=row.since_ms,

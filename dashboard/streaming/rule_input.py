@@ -109,7 +109,7 @@ _LONGEST_INPUT = 200
 #: Columns that change without a new revision.
 _MOVING = ("state", "heard_ms", "heartbeat_every_ms", "seen_ms")
 _PAST = (
-    "batch_id", "run_id", "planned_ms", "committed_ms", "started_ms", "duration_ms", "input_rows",
+    "run_id", "planned_ms", "committed_ms", "started_ms", "duration_ms", "input_rows",
     "next_watermark_ms", "offsets",
 )  # fmt: skip
 
@@ -326,9 +326,7 @@ def _batch_past(values: Mapping[str, Any], before: Any, *, is_newest: bool) -> B
         took_ms = max(0, values["committed_ms"] - values["planned_ms"])
     rows = values["input_rows"]
     had_input = rows > 0 if rows is not None else before is not None and values["offsets"] != before
-    return BatchPast(
-        values["batch_id"], values["run_id"], finished_ms, took_ms, had_input, values["next_watermark_ms"]
-    )
+    return BatchPast(values["run_id"], finished_ms, took_ms, had_input, values["next_watermark_ms"])
 
 
 def _prepared(
@@ -346,7 +344,6 @@ def _prepared(
         min((transaction.expires_ms for transaction in decision.transactions), default=None),
         whole,
         open=tuple(by_fate[TransactionFate.OPEN]),
-        committed=(*by_fate[TransactionFate.COMMITTED], *by_fate[TransactionFate.COMMITTING]),
         aborted=tuple(by_fate[TransactionFate.ABORTED]),
         unknown=tuple(by_fate[TransactionFate.UNKNOWN]),
         input=_read(decision.input),

@@ -38,8 +38,6 @@ class KeyTotals(NamedTuple):
 class ComparedTopics:
     """The state of input and output at the comparison."""
 
-    #: The first and the next offset read in each partition of the input.
-    due: Mapping[TopicPartition, tuple[int, int]]
     targets: Mapping[TopicPartition, Offsets]
     compacted: Collection[str] = ()
     #: Whether the input was read from the first record ever written.

@@ -107,7 +107,6 @@ def decode_commits(batch_id: int, raw: bytes) -> CommitsEntry | Broken:
             version=version,
             next_watermark_ms=_number(done.get("nextBatchWatermarkMs")),
             state_ids=_clean(ids) if isinstance(ids, dict) else {},
-            sinks=_mappings(done.get("sinkMetadataMap")),
         )
     except _Bad as bad:
         return Broken(f"{COMMITS}/{batch_id}", bad.damage, bad.detail)

@@ -67,9 +67,8 @@ class Report(NamedTuple):
     spooled: int = 0
     dropped: int = 0
     oldest_age_ms: int | None = None
-    #: Spark's version, and the listener's.
+    #: Spark's version.
     spark: str = ""
-    listener: str = ""
     #: Query id and run id of the runs active in its driver.
     alive: tuple[tuple[str, str], ...] = ()
     #: Its longest interval between posts; None if not reported.
@@ -174,7 +173,6 @@ def _report(report: object) -> Report:
         dropped=_whole(report, "dropped") or 0,
         oldest_age_ms=_whole(report, "oldest_age_ms"),
         spark=clean_text(report.get("spark"), 32),
-        listener=clean_text(report.get("listener"), 32),
         alive=tuple(_alive(report.get("alive"))),
         heartbeat_every_ms=_interval(report),
     )

@@ -104,7 +104,6 @@ class OpenFindingFacts(NamedTuple):
     rule: str
     subject: str
     severity: Severity
-    affected: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,6 @@ class SinkBatch(NamedTuple):
     records: int
     #: Its transactional ids, by their fate at their coordinators.
     open: tuple[str, ...] = ()
-    committed: tuple[str, ...] = ()
     aborted: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     #: Its input: `source: from … to …`.
@@ -115,7 +114,6 @@ class Stall(NamedTuple):
 class BatchPast:
     """One past batch of a query, as far as known."""
 
-    batch_id: int
     run_id: str
     finished_ms: int | None
     #: From its trigger to its end.
@@ -129,7 +127,6 @@ class BatchPast:
 class QueryStatus:
     ident: str
     name: str
-    query_id: str = ""
     checkpoint: str = ""
     state: QueryState = QueryState.UNHEARD
     #: Whether a driver runs it; None if unknown.

@@ -61,8 +61,6 @@ class CommitsEntry:
     next_watermark_ms: int | None = None
     #: Operator id -> by store partition, the ids of its state files.
     state_ids: Mapping[str, Any] = field(default_factory=dict)
-    #: Sink's name -> {"sinkName", "providerName", "isActive", …}, in version 3 (Spark 4.2).
-    sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Damage(StrEnum):

@@ -131,7 +131,7 @@ def _compare(
         losses = losses.where(~older)
         totals = totals._replace(missing=totals.missing - uncertain, uncertain=uncertain)
     compacted, whole = targets.compacted | sources.compacted, not any(first for first, _ in due.values())
-    topics = ComparedTopics(due, targets.offsets, compacted, whole)
+    topics = ComparedTopics(targets.offsets, compacted, whole)
     totals = topics.concluded(totals)
     return KeyComparison(
         totals,

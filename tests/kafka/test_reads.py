@@ -220,7 +220,7 @@ def test_groups_and_their_committed_offsets_are_read(kafka: Broker, reads: Clust
     assert listing.unseen == ()
     escaped = [*names[:3], f"{topic}-ü ✓\\\\"]
     assert set(escaped) <= listing.groups.keys()
-    assert listing.groups[names[0]] == GroupListed("Empty", "Classic", "", 1)
+    assert listing.groups[names[0]] == GroupListed("Empty", "Classic", 1)
 
     before = reads.cost.requests
     found = reads.committed_offsets([*escaped, f"{topic}-nobody"], require_stable=True)

@@ -309,7 +309,7 @@ READABLE, BLOCKED = Offsets(0, 9, 9, 1), Offsets(0, 5, 9, 1)
 
 
 def topics(now: Offsets = READABLE, **fields: object) -> ComparedTopics:
-    return ComparedTopics({TopicPartition("in", 0): (0, 10)}, {OUT: now}, **fields)  # type: ignore[arg-type]
+    return ComparedTopics({OUT: now}, **fields)  # type: ignore[arg-type]
 
 
 def kinds_of_keys(found: ComparedTopics, totals: KeyTotals) -> list[ObstacleKind]:

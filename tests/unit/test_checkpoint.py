@@ -98,7 +98,6 @@ def test_commits_of_version_3_name_their_sink() -> None:
     found = decode.decode_commits(1, kind("named sink")["files"]["commits/1"].encode())
     assert isinstance(found, CommitsEntry)
     assert (found.version, found.next_watermark_ms) == (3, 0)
-    assert found.sinks["out"]["isActive"] is True
 
 
 def test_operators_of_both_versions() -> None:

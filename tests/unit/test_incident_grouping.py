@@ -181,7 +181,7 @@ def snapshot() -> Snapshot:
     name = SINK.partition(":")[2]
     batch = SinkBatch(7, 0, None, 640, open=(name,))
     held = (TopicPartitions("orders_enriched", (0,)),)
-    opened = OpenTransactionFacts("prod", name, TransactionState.ONGOING, 1, 0, 60_000, 0, 0, held)
+    opened = OpenTransactionFacts(name, TransactionState.ONGOING, 1, 60_000, 0, 0, held)
     pinned = PinnedPartition("orders_enriched", 0, 0, 100, 1_565, PartitionVerdict.OPEN)
     query = QueryStatus("orders_enrich", "orders_enrich", sink_batches=(batch,))
     return Snapshot("prod", transactions=(opened,), partitions=(pinned,), queries=(query,))

@@ -39,7 +39,7 @@ MINUTE_MS = 60_000
 def batch(
     number: int, *, run: str = "a", took_ms: int | None = 100, rows: bool = True, watermark: int | None = None
 ) -> BatchPast:
-    return BatchPast(number, run, number * MINUTE_MS, took_ms, rows, watermark)
+    return BatchPast(run, number * MINUTE_MS, took_ms, rows, watermark)
 
 
 @pytest.mark.parametrize(

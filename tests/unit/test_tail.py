@@ -41,7 +41,7 @@ class WrittenReader:
     def describe(self) -> Topology:
         leader = Leader(1, 1, (1,), (1,))
         found = {TopicPartition(TRANSACTION_STATE, number): leader for number in self.numbers}
-        return Topology({1: "host:1"}, 1, found, {TRANSACTION_STATE: TOPIC_ID})
+        return Topology({1: "host:1"}, found, {TRANSACTION_STATE: TOPIC_ID})
 
     def ask_offsets(self, partitions: Collection[int], when: int) -> dict[int, int]:
         ends = self.ends | self.told_ends

@@ -48,7 +48,7 @@ def collector(
 ) -> CollectorStatus:
     seen = None if seen_s_ago is None else ago(seen_s_ago)
     since_ms = ago(since_s_ago)
-    return CollectorStatus("prod", name, seen, None, error, since_ms, frozenset(senses), scope, unseen)
+    return CollectorStatus(name, seen, error, since_ms, frozenset(senses), scope, unseen)
 
 
 TAIL = collector("transaction_state", Sense.TRANSACTIONS, Sense.HISTORY)
@@ -76,7 +76,7 @@ def finding_severities(rule: str, limits: Limits = LIMITS, **facts: Any) -> list
 
 
 def gap(source: str, scope: str = EVERYWHERE, *, since_s_ago: float = 1) -> VisibilityGap:
-    return VisibilityGap("prod", source, scope, ago(since_s_ago), None, f"{source} cannot see {scope}")
+    return VisibilityGap(source, scope, ago(since_s_ago), f"{source} cannot see {scope}")
 
 
 def transaction(
@@ -88,11 +88,9 @@ def transaction(
     **more: Any,
 ) -> OpenTransactionFacts:
     return OpenTransactionFacts(
-        cluster="prod",
         transactional_id=more.pop("name", "payments-7"),
         state=state,
         producer_id=1,
-        producer_epoch=2,
         timeout_ms=min(int(timeout_s * 1000), TWO_PHASE_COMMIT_TIMEOUT_MS),
         started_ms=None if age_s is None else ago(age_s),
         updated_ms=ago(decided_s_ago),

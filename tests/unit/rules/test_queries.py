@@ -73,7 +73,7 @@ def test_restart_fails_gives_what_spark_would_do_and_the_remedy() -> None:
 
 
 OPEN_ONLY = sink_batch()
-COMMITTED = sink_batch(open=(), committed=("orders-a", "orders-b"))
+COMMITTED = sink_batch(open=())
 ABORTED = sink_batch(open=("orders-b",), aborted=("orders-a",))
 RECORDED = sink_batch(open=(), aborted=("orders-a",), recorded=True)
 

@@ -183,7 +183,6 @@ def test_a_stale_source_is_a_gap(
     why: str,
 ) -> None:
     found = stale_gap(
-        "prod",
         "groups",
         seen_through_ms=None if seen_s_ago is None else ago(seen_s_ago),
         since_ms=ago(since_s_ago),
@@ -193,7 +192,7 @@ def test_a_stale_source_is_a_gap(
     )
     wanted = None
     if gap_s_ago is not None:
-        wanted = VisibilityGap("prod", "groups", "cluster", ago(gap_s_ago), None, "its worker is away")
+        wanted = VisibilityGap("groups", "cluster", ago(gap_s_ago), "its worker is away")
     assert found == wanted, f"case {number}: {why}"
 
 
