@@ -55,11 +55,6 @@ class Freshness:
     is_brief: bool = False
 
     @property
-    def stale(self) -> bool:
-        """Return whether a page may differ from the present."""
-        return bool(self.blind)
-
-    @property
     def since_ms(self) -> int:
         """Return the time since which data is missing; call it only with reasons in `blind`."""
         return min(reason.since_ms for reason in self.blind)
