@@ -153,7 +153,7 @@ def test_prepared_batches_have_the_outcomes_of_their_transactions() -> None:
     factories.transaction(aborted.transactional_id, state="CompleteAbort", **columns)
     (found,) = read().sink_batches
     assert (found.batch_id, found.expires_ms, found.records) == (3, NOW_MS + 60_000, 1_500)
-    assert found.committed == (said.transactional_id,)
+    assert (found.open, found.uncommitted_records) == ((), 1_000)
     assert found.aborted == (aborted.transactional_id,)
     assert found.unknown == (sink_transaction(2).transactional_id,)
     assert not found.recorded
