@@ -117,6 +117,7 @@ def cursor(*after: object) -> str:
         cursor(),
         cursor(1, 2),
         cursor(1.5, True),
+        cursor("applications", 1, True),
         cursor("applications", "prod", "\ud800"),
         cursor("applications", "prod", "\0"),
         cursor("transitions-newest", -1, 0),
@@ -127,9 +128,15 @@ def cursor(*after: object) -> str:
         base64.urlsafe_b64encode(b"[" + b"9" * 5_000 + b"]").decode(),
     ],
 )
-def test_a_cursor_of_nobody_or_of_another_list_is_refused(ask: Ask, written: str) -> None:
-    for name in set(PAGED) - {"audit"}:
+def test_a_cursor_of_nobody_is_refused(ask: Ask, written: str) -> None:
+    for name in "applications", "transactions", "transitions":
         assert "cursor" in ask(f"{name}?cursor={written}", 400)["detail"], name
+
+
+def test_each_list_refuses_the_cursor_of_another_one(ask: Ask) -> None:
+    for name in set(PAGED) - {"audit"}:
+        for written in "!", cursor("transitions-told", 1, 2), cursor("transactions-by-id", "prod", "a", 1):
+            assert "cursor" in ask(f"{name}?cursor={written}", 400)["detail"], name
 
 
 #: With which parameters lists of several rows are asked for; test_history.py walks through the history.

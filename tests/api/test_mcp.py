@@ -108,15 +108,18 @@ def test_a_plan_is_made_and_only_a_page_confirms_it(prod: Cluster) -> None:
     assert Action.objects.get().state == "planned"
 
 
-@pytest.mark.parametrize("raw", factories.HOSTILE_IDS)
-def test_a_hostile_id_is_data(prod: Cluster, raw: bytes) -> None:
-    row = factories.transaction(prod, raw)
+def test_a_hostile_id_is_data(prod: Cluster) -> None:
+    rows = {
+        row.transactional_id: row
+        for row in (factories.transaction(prod, raw) for raw in factories.HOSTILE_IDS)
+    }
     result = call("viewer", "list_transactions", cluster="prod")
     assert text_of(result).isascii()
     assert text_of(result).isprintable()
-    name = json.loads(text_of(result))["items"][0]["transactional_id"]
-    assert name == row.transactional_id
-    assert answer("viewer", "get_transaction", cluster="prod", transactional_id=name)["state"] == row.state
+    assert {item["transactional_id"] for item in json.loads(text_of(result))["items"]} == rows.keys()
+    for name, row in rows.items():
+        found = answer("viewer", "get_transaction", cluster="prod", transactional_id=name)
+        assert (found["transactional_id"], found["state"]) == (name, row.state)
 
 
 def test_an_answer_is_bounded(prod: Cluster) -> None:
@@ -198,7 +201,7 @@ def test_strangers_stay_out(prod: Cluster, token: str, headers: dict[str, str], 
     assert posted("viewer").status_code == 200
 
 
-@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+@pytest.mark.parametrize("role", ["viewer", "operator"])
 def test_each_tool_may_what_its_operation_may(prod: Cluster, role: str) -> None:
     factories.transaction(prod, "payments-7")
     given = {

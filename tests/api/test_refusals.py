@@ -5,6 +5,7 @@ types. What nobody should send, and ids that nobody should choose, are answered.
 import json
 import random
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 from urllib.parse import quote
@@ -114,20 +115,20 @@ def test_a_body_is_refused_where_none_is_taken(admin: Client) -> None:
             assert (status, problem["detail"].partition(":")[0]) == (422, "body"), of
 
 
-def test_a_misspelt_parameter_is_refused_with_the_nearest(admin: Client) -> None:
+def test_misspelt_parameters_are_refused_with_the_nearest(admin: Client) -> None:
     for of in EVERY:
+        answer = of.ask(admin, {misspelt(name): "1" for name in of.query}) if of.query else None
         for name in of.query:
-            answer = of.ask(admin, {misspelt(name): "1"})
             assert_names(of, answer, misspelt(name))
-            assert f"'{name}'" in answer[1]["detail"], of
+            assert f"did you mean '{name}'?" in answer[1]["detail"], of
 
 
-def test_a_misspelt_field_is_refused_with_the_nearest(admin: Client) -> None:
+def test_misspelt_fields_are_refused_with_the_nearest(admin: Client) -> None:
     for of, body in WITH_BODY:
+        answer = of.ask(admin, {}, {**valid(body), **{misspelt(name): 1 for name in body["properties"]}})
         for name in body["properties"]:
-            answer = of.ask(admin, {}, {**valid(body), misspelt(name): 1})
             assert_names(of, answer, misspelt(name))
-            assert f"'{name}'" in answer[1]["detail"], of
+            assert f"did you mean '{name}'?" in answer[1]["detail"], of
 
 
 def test_a_parameter_that_is_far_too_long_is_refused(admin: Client) -> None:
@@ -144,18 +145,23 @@ def test_a_parameter_that_is_far_too_long_is_refused(admin: Client) -> None:
                 assert_names(of, answer, name)
 
 
-def test_a_value_that_a_parameter_does_not_take_is_refused_by_its_name(admin: Client) -> None:
+def test_values_that_parameters_do_not_take_are_refused_by_their_names(admin: Client) -> None:
     for of in EVERY:
+        asked: dict[int, dict[str, str]] = defaultdict(dict)
         for one in of.parameters:
-            for value in wrong_values(one["schema"]):
+            for number, value in enumerate(wrong_values(one["schema"])):
                 if one["in"] == "path":
                     address = of.path.replace(f"{{{one['name']}}}", quote(value))
                     answer = of._replace(path=address).ask(admin, {})
                     assert answer[0] in (404, 422), (of, answer)
                 else:
-                    answer = of.ask(admin, {one["name"]: value})
-                    assert_names(of, answer, one["name"])
-                    assert all(f"'{word}'" in answer[1]["detail"] for word in words_of(one["schema"])), of
+                    asked[number][one["name"]] = value
+        words = {one["name"]: words_of(one["schema"]) for one in of.parameters}
+        for values in asked.values():
+            answer = of.ask(admin, values)
+            for name in values:
+                assert_names(of, answer, name)
+                assert all(f"'{word}'" in answer[1]["detail"] for word in words[name]), of
 
 
 @pytest.mark.parametrize(
@@ -348,7 +354,7 @@ def test_ids_of_an_application_are_walked_through_whatever_their_length(ask: Ask
         assert found == sorted(found)
 
 
-@pytest.mark.parametrize("raw", [b"a\nb", b"\n", b"a\r\nb", b"\x01\x1f", b"\x7f", b"tab\there", b"a\x1bb"])
+@pytest.mark.parametrize("raw", [b"\n", b"a\r\nb", b"\x01\x1f\x7f"])
 def test_an_id_with_raw_control_characters_has_an_address(ask: Ask, prod: Cluster, raw: bytes) -> None:
     """Its address may have it as it is, percent-encoded, or escaped as lists name it."""
     factories.takeover_history(prod, raw)

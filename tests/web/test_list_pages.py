@@ -103,9 +103,10 @@ ODD = (
 
 @pytest.mark.parametrize("noun", LISTS)
 def test_no_search_breaks_a_page(admin: Client, hostile: Cluster, noun: str) -> None:
-    for name in parameter_fields(LISTS[noun]).keys() & {"q", "application", "team", "rule", "who", "family"}:
-        for value in ODD:
-            assert admin.get(f"/{noun}?{name}={value}").status_code == 200, (name, value)
+    names = parameter_fields(LISTS[noun]).keys() & {"q", "application", "team", "rule", "who", "family"}
+    for value in ODD:
+        query = "&".join(f"{name}={value}" for name in sorted(names))
+        assert admin.get(f"/{noun}?{query}").status_code == 200, query
 
 
 @pytest.mark.parametrize(

@@ -89,21 +89,32 @@ def range_of(url: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("asked", [PAST, {"last": "6h"}])
-def test_every_link_of_every_page_keeps_the_range(
-    admin: Client, prod: Cluster, query: str, asked: dict[str, str]
+def assert_kept(text: str, asked: dict[str, str], url: str) -> None:
+    links = page_links(text)
+    assert len(links) > 10, url
+    own = [each for each in links if range_of(each) != asked]
+    # An incident has the events around it, whatever the page is about.
+    assert all(urlsplit(each).path == "/events" for each in own), (url, own)
+
+
+def test_every_link_of_a_page_keeps_its_range_and_what_is_of_now_is_said_to_be(
+    admin: Client, prod: Cluster, query: str
 ) -> None:
-    for url in {*LISTS, *NOW_ONLY.values()}:
-        links = page_links(page_html(admin, url.format(query=query), **asked))
-        assert len(links) > 10, url
-        own = [each for each in links if range_of(each) != asked]
-        # An incident has the events around it, whatever the page is about.
-        assert all(urlsplit(each).path == "/events" for each in own), (url, own)
+    now_only = {url.format(query=query) for url in NOW_ONLY.values()}
+    for url in {*LISTS, *now_only}:
+        past, live = page_html(admin, url, **PAST), page_html(admin, url)
+        assert_kept(past, PAST, url)
+        assert ('id="as-of-now"' in past) is (url in now_only), url
+        assert 'id="as-of-now"' not in live, url
+        assert url not in LISTS or not any(map(range_of, page_links(live))), url
 
 
-def test_no_link_of_a_live_page_names_a_range(admin: Client, prod: Cluster) -> None:
-    for url in LISTS:
-        assert not any(map(range_of, page_links(page_html(admin, url)))), url
+def test_a_range_that_ends_now_is_kept_and_not_of_the_past(admin: Client, prod: Cluster) -> None:
+    for asked in {"last": "6h"}, {"from": "2026-11-18T02:00:00Z"}:
+        for url in "/", "/partitions", "/partitions/prod/payments/0":
+            text = page_html(admin, url, **asked)
+            assert_kept(text, asked, url)
+            assert 'id="as-of-now"' not in text
 
 
 def test_what_htmx_asks_for_again_keeps_the_range(admin: Client, prod: Cluster) -> None:
@@ -156,22 +167,6 @@ def test_the_parent_of_a_page_keeps_what_it_is_asked(admin: Client, prod: Cluste
 
 def test_every_page_of_what_is_known_as_of_now_is_in_the_table() -> None:
     assert set(NOW_ONLY) == {route.name for route in ROUTES.values() if route.as_of_now}
-
-
-@pytest.mark.parametrize("name", NOW_ONLY)
-def test_what_is_known_as_of_now_is_said_to_be_of_now(
-    admin: Client, prod: Cluster, query: str, name: str
-) -> None:
-    url = NOW_ONLY[name].format(query=query)
-    assert 'id="as-of-now"' in page_html(admin, url, **PAST)
-    assert 'id="as-of-now"' not in page_html(admin, url)
-
-
-@pytest.mark.parametrize("asked", [{"last": "7d"}, {"from": "2026-11-18T02:00:00Z"}])
-def test_a_range_that_ends_now_is_not_of_the_past(
-    admin: Client, prod: Cluster, asked: dict[str, str]
-) -> None:
-    assert 'id="as-of-now"' not in page_html(admin, "/partitions", **asked)
 
 
 @pytest.mark.parametrize("url", LISTS)
