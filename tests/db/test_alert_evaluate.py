@@ -250,7 +250,7 @@ def test_random_findings_give_every_change_one_outcome_per_channel(scenario: Ale
         channel("deaf", send_resolved=False, group_wait_s=4),
         channel("am", kind="alertmanager"),
     ]
-    for number in range(40):
+    for number in range(26):
         if number % 15 == 10:
             silence(8, scenario, "alertname", dice.choice(RULES))
             Channel.objects.filter(pk=made[0].pk).update(enabled=dice.random() < 0.5)

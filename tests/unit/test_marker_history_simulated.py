@@ -200,7 +200,7 @@ def is_end(told: Transition) -> bool:
 def test_nothing_false_is_certain_and_no_end_is_told_twice(
     version: int, skew_ms: int, paces_ms: tuple[int, ...]
 ) -> None:
-    for seed in range(150):
+    for seed in range(60):
         life = SimulatedId(random.Random(f"{seed} {version} {skew_ms} {paces_ms}"), version, skew_ms)
         told = observe(life, paces_ms)
         false = [each for each in told if each.confidence is Confidence.CERTAIN and not is_true(life, each)]
@@ -212,7 +212,7 @@ def test_nothing_false_is_certain_and_no_end_is_told_twice(
 @pytest.mark.parametrize("version", [0, 2])
 def test_transactions_of_two_seconds_are_named_with_their_ends(version: int) -> None:
     named = missed = 0
-    for seed in range(100):
+    for seed in range(50):
         life = SimulatedId(random.Random(f"{seed} {version}"), version, 0)
         told = [each for each in observe(life, (1_000,)) if is_end(each)]
         known = {each.at_ms - (each.open_ms or 0): each.kind is TransitionKind.COMMIT for each in told}

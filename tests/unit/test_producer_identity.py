@@ -96,7 +96,7 @@ def test_thousands_of_random_ids_are_one_application(shape: str, made: str) -> N
         "upper hex": lambda: f"{dice.getrandbits(128):032X}",
         "number": lambda: str(dice.randrange(10**12, 10**13)),
     }
-    ids = {shape.format(words[made]()) for _ in range(5_000)}
+    ids = {shape.format(words[made]()) for _ in range(500)}
     found = {application_of(each).application for each in ids}
     assert len(found) == 1
 

@@ -10,7 +10,7 @@ from struct import pack
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
@@ -71,6 +71,7 @@ def expected_keys(number: int, log: Log) -> dict[tuple[int, bytes], list[RawReco
     return keys
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10**9), st.integers(0, 300))
 def test_records_are_read_as_they_were_written(seed: int, records: int) -> None:
     dice = random.Random(seed)
