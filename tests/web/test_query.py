@@ -140,16 +140,21 @@ def test_one_that_fell_silent_is_not_called_running(page: Client, prod: Cluster)
     assert "</i>running</span>" not in text
 
 
-@pytest.mark.parametrize("verdict", RestartVerdict)
-def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster, verdict: RestartVerdict) -> None:
+def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster) -> None:
     detail = factories.checkpoint_detail(
         restart={"first_batch": None, "severity": "critical", "remedy": "do this"}
     )
-    factories.query(prod, restart=verdict.value, restart_words="fails: so and so", detail=detail)
-    text = page_html(page, QUERY_PAGE)
-    assert "On restart: fails: so and so." in text
-    assert "First: do this." in query_tab(page, "facts")
-    assert f"{verdict.value.replace('_', ' ')}</span>" in page_html(page, "/queries")
+    verdicts = [verdict.value for verdict in RestartVerdict]
+    for verdict in verdicts:
+        factories.query(
+            prod, verdict, verdict, restart=verdict, restart_words="fails: so and so", detail=detail
+        )
+    listed = page_html(page, "/queries")
+    for verdict in verdicts:
+        text = page_html(page, f"/queries/prod/{verdict}?tab=facts")
+        assert "On restart: fails: so and so." in text, verdict
+        assert "First: do this." in text, verdict
+        assert re.search(rf">\s*{verdict.replace('_', ' ')}</span>", listed)
 
 
 def test_the_inspector_tells_broken_and_foreign_files(page: Client, prod: Cluster) -> None:
