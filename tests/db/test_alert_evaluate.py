@@ -179,7 +179,9 @@ def test_a_flapping_alert_is_notified_once(scenario: AlertScenario, settings: An
     assert (alert().state, message_reasons()[-1]) == ("resolved", ALL_RESOLVED)
 
 
-def test_a_tick_without_changes_writes_nothing(scenario: AlertScenario) -> None:
+def test_a_tick_without_changes_writes_nothing_and_a_clock_that_goes_back_changes_nothing(
+    scenario: AlertScenario,
+) -> None:
     channel()
     scenario.run_seconds(6, finding())
     rev = Cluster.objects.get().rev
@@ -190,6 +192,9 @@ def test_a_tick_without_changes_writes_nothing(scenario: AlertScenario) -> None:
     written = [each["sql"] for each in caught if each["sql"].startswith(("INSERT", "UPDATE", "DELETE"))]
     # The lease, and what `look` delivers.
     assert len(written) == 2
+    scenario.now_ms = NOW_MS - 3_600_000
+    scenario.run_seconds(6, finding())
+    assert message_reasons() == [FIRST]
 
 
 def test_queries_do_not_grow_with_the_alerts_that_stay(scenario: AlertScenario) -> None:
@@ -290,12 +295,3 @@ def check_ends(of: Channel) -> None:
         last |= dict.fromkeys(row.held["resolved"], "resolved") | dict.fromkeys(row.held["firing"], "firing")
     if of.send_resolved:
         assert set(last.values()) <= {"resolved"}
-
-
-def test_a_clock_that_goes_back_changes_nothing(scenario: AlertScenario) -> None:
-    """A clock that goes back raises nothing and notifies nothing twice."""
-    channel()
-    scenario.run_seconds(4, finding())
-    scenario.now_ms = NOW_MS - 3_600_000
-    scenario.run_seconds(6, finding())
-    assert message_reasons() == [FIRST]

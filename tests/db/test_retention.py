@@ -167,14 +167,6 @@ def test_old_batches_are_deleted_and_the_newest_stay(take: Take) -> None:
         assert (len(remaining_batches(table, young)), len(remaining_batches(table, short))) == (120, 100)
 
 
-def test_open_decisions_stay(take: Take) -> None:
-    row = query()
-    add_old_batches(row, 120, days=11)
-    SinkDecision.objects.filter(batch_id=3).update(outcome="")
-    prune_all(take(retention.NAME), KEEP_BATCHES)
-    assert remaining_batches(SinkDecision, row) == [3, *range(20, 120)]
-
-
 def test_batches_known_only_from_a_listener_are_deleted_too(take: Take) -> None:
     row = query()
     for batch_id in range(105):
@@ -183,12 +175,16 @@ def test_batches_known_only_from_a_listener_are_deleted_too(take: Take) -> None:
     assert len(remaining_batches(Batch, row)) == 100
 
 
-def test_batches_are_deleted_in_portions(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_deleted_in_portions_and_open_decisions_stay(
+    take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "AT_ONCE", 7)
     row = query()
     add_old_batches(row, 120, days=11)
+    SinkDecision.objects.filter(batch_id=3).update(outcome="")
     assert prune_all(take(retention.NAME), KEEP_BATCHES) == 6
     assert len(remaining_batches(Batch, row)) == 100
+    assert remaining_batches(SinkDecision, row) == [3, *range(20, 120)]
 
 
 def test_runs_are_deleted_except_the_newest(take: Take) -> None:

@@ -70,11 +70,7 @@ def test_a_webhook_is_signed_as_the_reference_library_checks_it(receiver: Receiv
     assert request.headers["user-agent"] == "Fenceline"
     (tried,) = row.tries
     assert (tried["status"], tried["address"], tried["error"]) == (200, "127.0.0.1", "")
-
-
-def test_a_changed_body_and_an_old_timestamp_are_refused_by_it(receiver: Receiver, channel: Channel) -> None:
-    send(make_delivery(channel))
-    (request,) = receiver.received
+    # A changed body and an old timestamp are refused by it.
     with pytest.raises(WebhookVerificationError, match="No matching signature"):
         replace(request, body=request.body.replace(b"firing", b"quenched")).verified(channel.secret)
     old = int(time.time()) - 600
