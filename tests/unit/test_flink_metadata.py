@@ -106,13 +106,7 @@ def test_frames_that_are_damaged_are_named(frames: str, reason: str) -> None:
     assert raised.value.reason in (reason, "truncated")
 
 
-@pytest.mark.parametrize(
-    ("version", "kind"),
-    [
-        *((version, "inline") for version in states.VERSIONS),
-        *((version, "producer") for version in ("1.14", "1.18", "1.20")),
-    ],
-)
+@pytest.mark.parametrize(("version", "kind"), [("1.14", "producer"), ("1.20", "inline"), ("2.1", "inline")])
 def test_a_file_that_is_cut_anywhere_is_not_read(version: str, kind: str) -> None:
     raw = states.golden(version, kind).read_bytes()
     whole = decoded(raw)
@@ -126,12 +120,7 @@ def test_a_file_that_is_cut_anywhere_is_not_read(version: str, kind: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("version", "kind"),
-    [
-        *((version, "inline") for version in states.VERSIONS),
-        ("2.1", "compressed"),
-        ("1.20", "producer-compressed"),
-    ],
+    ("version", "kind"), [("1.20", "inline"), ("2.1", "compressed"), ("1.20", "producer-compressed")]
 )
 def test_a_damaged_byte_never_raises(version: str, kind: str) -> None:
     raw = bytearray(states.golden(version, kind).read_bytes())

@@ -1,7 +1,7 @@
 """Proves that one page shows all clusters: what is wrong with each, and what cannot be seen; and that System
 and the API tell what works on a cluster, what does not, and what would bring it.
 
-Coordinators, their moves and what follows if a broker dies are shown from what polls have saved, and a cluster
+Coordinators, their moves and what follows if a broker dies are shown from what polls have saved. A cluster
 whose topic may not be read is shown live from its coordinators' lists, which its page says.
 """
 
