@@ -140,7 +140,7 @@ def update_rows(rows: Iterable[Model], columns: Collection[str]) -> None:
         return
     meta = ordered[0]._meta
     fields = [field for field in meta.concrete_fields if field.name in columns]
-    changes = ", ".join(f"{_quoted(field.column)} = %s" for field in fields)
+    changes = ", ".join(f"{_quoted(field.attname)} = %s" for field in fields)
     values = [
         (*(field.get_db_prep_save(getattr(row, field.attname), connection) for field in fields), row.pk)
         for row in ordered
