@@ -179,7 +179,7 @@ class JobFolder:
 
     def _decoded(self, path: str, seen: FileSeen) -> FlinkCheckpoint:
         """Read and decode a checkpoint. Raises `CannotRead`."""
-        (raw,) = self._ranges([(join_path(path, METADATA), 0, seen.size)])
+        (raw,) = self._ranges([FileRange(join_path(path, METADATA), 0, seen.size)])
         metadata = decode_checkpoint_metadata(raw)
         if isinstance(metadata, Undecoded):
             raise self._undecoded(path, metadata)
@@ -208,20 +208,20 @@ class JobFolder:
                 f"{where} names state in {path}, outside of {self._store.root}: name a root that holds both, "
                 "or map its prefix"
             )
-        return path, file.start, file.size
+        return FileRange(path, file.start, file.size)
 
     def _ranges(self, wanted: list[FileRange]) -> list[bytes]:
         """Return parts of files. Raises `CannotRead` for the first unreadable one."""
-        total = sum(size for _, _, size in wanted)
-        if total > LARGEST:
+        size = sum(file.size for file in wanted)
+        if size > LARGEST:
             raise CannotRead(
-                f"{self._store.display_path(wanted[0][0])} and what it names have {total:,} bytes, and "
+                f"{self._store.display_path(wanted[0].path)} and what it names have {size:,} bytes, and "
                 f"{LARGEST:,} are read at most: its pending commits are not known"
             )
         states = []
-        for (path, _, _), raw in zip(wanted, self._store.read_ranges(wanted), strict=True):
+        for file, raw in zip(wanted, self._store.read_ranges(wanted), strict=True):
             if isinstance(raw, str):
-                raise CannotRead(f"{self._store.display_path(path)} cannot be read: {raw}")
+                raise CannotRead(f"{self._store.display_path(file.path)} cannot be read: {raw}")
             states.append(raw)
         return states
 

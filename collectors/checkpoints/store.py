@@ -43,8 +43,10 @@ class FileEntry(NamedTuple):
     seen: FileSeen
 
 
-#: A part of a file: its path, start and size.
-FileRange = tuple[str, int, int]
+class FileRange(NamedTuple):
+    path: str
+    start: int
+    size: int
 
 
 class CheckpointStore:
@@ -114,9 +116,9 @@ class CheckpointStore:
         """Return parts of files: their bytes, or why they cannot be read."""
         with self._timed():
             answers: Sequence[Any] = self._files.cat_ranges(
-                [self._inside(path) for path, _, _ in wanted],
-                [start for _, start, _ in wanted],
-                [start + size for _, start, size in wanted],
+                [self._inside(part.path) for part in wanted],
+                [part.start for part in wanted],
+                [part.start + part.size for part in wanted],
                 on_error="return",
             )
         return [_why(answer) if isinstance(answer, Exception) else bytes(answer) for answer in answers]

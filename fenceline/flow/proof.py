@@ -162,9 +162,9 @@ def _written(query: QueryLinks) -> Reasoned:
 
 def _into_sink(query: QueryLinks, proved: int | None) -> Reasoned:
     """Return the guarantee of a query's sink without topics: only an audit reads tables."""
-    written = _written(query)
-    if proved is None or written[1] != SINK_UNKNOWN:
-        return written
+    guarantee, reason = _written(query)
+    if proved is None or reason != SINK_UNKNOWN:
+        return guarantee, reason
     return Guarantee.EXACTLY_ONCE, f"its output is audited through batch {proved:,}"
 
 

@@ -212,8 +212,9 @@ def _unavailable(buckets: Sequence[SeriesBucket], plan: ReadingPlan, to_ms: int)
         yield SeriesHole(since_ms, to_ms, HoleReason.UNAVAILABLE)
 
 
-#: A step, and whether its figures moved.
-_Read = tuple[SeriesBucket, bool]
+class _Read(NamedTuple):
+    step: SeriesBucket
+    moved: bool
 
 
 class _Steps:
@@ -245,7 +246,7 @@ class _Steps:
             if step is None:
                 runs.append([])
             else:
-                runs[-1].append((step, place > begun))
+                runs[-1].append(_Read(step, place > begun))
         return [self._run(run) for run in runs if run]
 
     def _step_starts(self, buckets: Sequence[SeriesBucket]) -> Sequence[int]:
@@ -305,15 +306,15 @@ class _Steps:
         return at_ms
 
     def _run(self, run: Sequence[_Read]) -> SeriesRun:
-        last_ms = run[-1][0].at_ms
+        last_ms = run[-1].step.at_ms
         end_ms = min(last_ms - last_ms % self._step_ms + self._step_ms, self._to_ms)
         starts = (hole.from_ms for hole in self._holes if last_ms < hole.from_ms < end_ms)
         return SeriesRun(list(self._telling(run)), min(starts, default=end_ms))
 
     def _telling(self, run: Sequence[_Read]) -> Iterator[SeriesBucket]:
         """Yield the steps that a drawing of the run needs: for a ramp also its end."""
-        for n, (step, moved) in enumerate(run):
+        for n, bucket in enumerate(run):
             at_edge = n in (0, len(run) - 1)
-            before_change = self._kind.has_ramps and not at_edge and run[n + 1][1]
-            if moved or at_edge or before_change:
-                yield step
+            before_change = self._kind.has_ramps and not at_edge and run[n + 1].moved
+            if bucket.moved or at_edge or before_change:
+                yield bucket.step

@@ -43,8 +43,10 @@ def librdkafka_settings(properties: Properties) -> dict[str, Any]:
 
 def _stores(properties: Properties) -> dict[str, str]:
     check_store(KEY, properties)
-    trusted = read_store(TRUST, properties)
-    return {"ssl.ca.pem": trusted[1]} if trusted else {}
+    if trusted := read_store(TRUST, properties):
+        _, authorities = trusted
+        return {"ssl.ca.pem": authorities}
+    return {}
 
 
 def _callback(properties: Properties) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:

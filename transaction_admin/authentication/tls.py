@@ -54,9 +54,8 @@ _WITH_KEY = {
 def read_store(store: str, properties: Properties, passphrase: str = "") -> tuple[str, str] | None:
     """Return the key store or the trust store in the properties as text, None without one.
 
-    The first text has a certificate with its chain and its key, the second one the authorities.
-
-    The passphrase decrypts the key. Raises `CannotAuthenticate`.
+    The first text has a certificate with its chain and its key, the second one the authorities. The
+    passphrase decrypts the key. Raises `CannotAuthenticate`.
     """
     where = properties.get(f"{store}.location")
     if where is None:
@@ -190,14 +189,16 @@ def _certificate_as_text(context: ssl.SSLContext, pem: str, properties: Properti
 
 def _trust_store(context: ssl.SSLContext, _: str, properties: Properties) -> None:
     if trusted := read_store(TRUST, properties):
-        context.load_verify_locations(cadata=trusted[1])
+        _, authorities = trusted
+        context.load_verify_locations(cadata=authorities)
 
 
 def _key_store(context: ssl.SSLContext, _: str, properties: Properties) -> None:
     check_store(KEY, properties)
     passphrase = secrets.token_hex(16)
     if own := read_store(KEY, properties, passphrase):
-        with _file(own[0]) as both:
+        certificate, _ = own
+        with _file(certificate) as both:
             context.load_cert_chain(both, password=passphrase)
 
 
