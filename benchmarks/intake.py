@@ -2,11 +2,11 @@
 
 100,000 ids in random order, 4 records a transaction, 2 % notable. 60 s at 40,000 records a second with one
 tail worker; then the highest rate that it holds; then the same with SHARDS=2. "Holds" means that the saved
-positions were never more than 2 s of records behind the ends of the log.
+positions were never more than 2 s of records behind the ends of the log. With the DATABASE_URL of a
+PostgreSQL server the stack uses a new database there.
 """
 
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks import seeding
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
+from tests import databases
 from tests.deployment import Stack
 from tests.waiting import wait_for
 
@@ -105,7 +106,10 @@ def _hold(stack: Stack, broker: Broker, rate: float, seconds: float) -> tuple[fl
 def records_behind(stack: Stack, broker: Broker) -> int:
     """Return the number of records between the saved positions and the ends of the log."""
     ends = _ends(broker.bootstrap)
-    return ends - _positions(stack.data / "fenceline.db")
+    with databases.reading(stack.described()["database"]) as cursor:
+        cursor.execute(_READ)
+        (read,) = cursor.fetchone()
+    return ends - int(read or 0)
 
 
 def _ends(bootstrap: str) -> int:
@@ -115,15 +119,6 @@ def _ends(bootstrap: str) -> int:
         )
     asked = [TopicPartition(seeding.TOPIC, number, -1) for number in range(seeding.PARTITIONS)]
     return sum(position.offset for position in _consumers[bootstrap].offsets_for_times(asked, timeout=10))
-
-
-def _positions(path: Path) -> int:
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)
-    try:
-        (found,) = connection.execute(_READ).fetchone()
-        return int(found or 0)
-    finally:
-        connection.close()
 
 
 @dataclass(frozen=True, slots=True)
