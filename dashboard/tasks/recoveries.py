@@ -24,7 +24,6 @@ from dashboard.recoveries import store as recovery_store
 from dashboard.recoveries.commit_watch import CommitWatch, EndedCommit, searches
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.sql import portions
 from dashboard.tasks.slice import PerCluster, Polled, Warm, open_reads, poll_repeatedly
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.losses.recoveries import LostRecords, TopicNow, WrittenTopic, deletion_reason, same_topic
@@ -36,8 +35,9 @@ from transaction_admin.kafka_reads import ClusterReads
 _SUSPECTED, _PARTITIONS = 2, 10
 #: The most suspected partitions of a transaction to search at length, so that a poll ends before its lease.
 _MOST_DEEP = 8
-#: Recoveries whose losses are saved in one transaction: in a storm there are a hundred each second.
-_SAVED_AT_ONCE = 50
+#: For how long found losses wait to be saved together: in a storm a hundred are found each second. A save
+#: renews the lease, which the slow searches of one poll would outlast.
+_SAVED_EVERY_S = 1.0
 
 watches: PerCluster[CommitWatch] = PerCluster(lambda cluster: CommitWatch())
 
@@ -105,8 +105,7 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
         collector = recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
-        for rows in portions(recovery_store.waiting_for_a_search(lease.cluster_id), _SAVED_AT_ONCE):
-            yield from search_all(lease, rows)
+        yield from search_all(lease, recovery_store.waiting_for_a_search(lease.cluster_id))
         cluster = lease.cluster
         check_commits(lease, _reads[cluster], _topics[cluster], loop.now_ms())
         if began >= topics_at:
@@ -119,16 +118,20 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
 
 
 def search_all(lease: leases.Lease, rows: Iterable[Recovery]) -> loop.Turns:
-    """Search the losses of recoveries, each in a turn of its own, and save them together.
+    """Search the losses of recoveries, each in a turn of its own, and save those of a second together.
 
     If a broker does not answer, what was found before is saved.
     """
-    found = {}
+    found: dict[Recovery, list[LostRecords]] = {}
+    saved_at = time.monotonic()
     try:
         for row in rows:
             yield 0.0
             if (lost := _search(row, lease.cluster)) is not None:
                 found[row] = lost
+            if time.monotonic() >= saved_at + _SAVED_EVERY_S:
+                recovery_store.save_lost(lease, found)
+                found, saved_at = {}, time.monotonic()
     except AdminUnavailable:
         recovery_store.save_lost(lease, found)
         raise

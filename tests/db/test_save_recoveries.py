@@ -1,7 +1,9 @@
 """Proves that a recovery keeps the groups that it blocked, and is followed through the tables."""
 
 import json
+from itertools import count
 from operator import attrgetter
+from types import SimpleNamespace
 
 import pytest
 
@@ -211,6 +213,23 @@ def test_losses_found_before_a_broker_is_away_are_saved(
     rows = recovery_store.waiting_for_a_search(scenario.lease.cluster_id)
     with pytest.raises(AdminUnavailable):
         list(recoveries.search_all(scenario.lease, sorted(rows, key=attrgetter("pk"))))
+    assert [row.lost_complete for row in Recovery.objects.order_by("pk")] == [True, False]
+
+
+def test_losses_that_take_long_to_find_are_saved_meanwhile(
+    scenario: TakeoverScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A save renews the lease, and a slice that ends amid the searches has not searched in vain."""
+    scenario.read(*TAKEOVER)
+    scenario.tick()
+    Recovery.objects.bulk_create([Recovery(**{**values_of(Recovery.objects.get()), "log_offset": 9})])
+    monkeypatch.setattr(recoveries, "_search", lambda row, cluster: [])
+    monkeypatch.setattr(recoveries, "time", SimpleNamespace(monotonic=count(step=2).__next__))
+    rows = recovery_store.waiting_for_a_search(scenario.lease.cluster_id)
+    turns = recoveries.search_all(scenario.lease, sorted(rows, key=attrgetter("pk")))
+    next(turns)
+    next(turns)
+    turns.close()
     assert [row.lost_complete for row in Recovery.objects.order_by("pk")] == [True, False]
 
 
