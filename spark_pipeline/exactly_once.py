@@ -24,7 +24,7 @@ from spark_pipeline.job import BatchFunction
 from spark_pipeline.sink import ExactlyOnceKafkaSink, SinkError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 #: The name of the SQL's input table.
