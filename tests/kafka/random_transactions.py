@@ -82,12 +82,19 @@ class RandomClient:
 
     def time_out(self) -> None:
         """Start anew with a short timeout, open a transaction, and wait for the coordinator to end it."""
+        wait_for(self._open_for_a_moment, f"{self.transactional_id} has a transaction")
+        wait_for(lambda: self.state() == "CompleteAbort", f"{self.transactional_id} times out")
+
+    def _open_for_a_moment(self) -> bool:
+        """Open a transaction with a short timeout; return whether its coordinator has it.
+
+        On a busy machine the timeout may pass before the last record is there, or before the first.
+        """
         self.producer.abandon()
         self.producer = self.start(SHORT_MS)
-        # On a busy machine the coordinator may be there before the last record is.
         with suppress(JavaError, KafkaException):
             self.open()
-        wait_for(lambda: self.state() == "CompleteAbort", f"{self.transactional_id} times out")
+        return self.state() != "Empty"
 
     def state(self) -> str:
         """Return the coordinator's state of the id."""

@@ -83,7 +83,9 @@ def test_a_task_whose_query_was_stopped_waits_for_its_end_and_logs_nothing(
     assert time.monotonic() - began >= 0.2
     assert "Its own driver has rolled the batch back" in text
     assert "transaction_timeout_ms" not in text
-    assert capfd.readouterr().err == ""
+    # Clients of other tests in this process may lose their brokers meanwhile.
+    own, lines = query.options["kafka.bootstrap.servers"], capfd.readouterr().err.splitlines()
+    assert [line for line in lines if "://" not in line or own in line] == []
     assert query.committed() == []
 
 
