@@ -1,14 +1,29 @@
-"""A cluster whose findings and alerts are evaluated by a clock of its own, and the results."""
+"""Clusters with a clock of their own: findings and alerts that are evaluated, and a takeover."""
 
+import json
 from typing import Any
 
 import pytest
 
 from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.models import Alert, AlertChange, Channel, Delivery, Silence
-from fenceline.facts import Finding, Severity
+from dashboard.models import (
+    Alert,
+    AlertChange,
+    Channel,
+    Cluster,
+    Delivery,
+    Group,
+    GroupOffset,
+    PartitionRecord,
+    PinRecord,
+    Silence,
+)
+from dashboard.recoveries import store as recovery_store
+from dashboard.transactions import store
+from fenceline.facts import Finding, Severity, TopicPartitions, TransactionRecord, TransactionState
 from tests.db.conftest import NOW_MS, Take
+from tests.factories import tail_batch
 
 #: Why a message was made, in Alertmanager's words.
 FIRST, NEW, RESOLVED, ALL_RESOLVED = (
@@ -104,3 +119,102 @@ def silence(
         matchers=[[label, "=", value]], starts_ms=0, ends_ms=scenario.now_ms + int(seconds * 1_000),
         reason="deploy", created_by="ada",
     )  # fmt: skip
+
+
+LIMIT_MS = 60_000
+BEGUN_MS = NOW_MS - 9_000
+
+
+def record(state: TransactionState, epoch: int, at_ms: int, name: str = "payments-1") -> TransactionRecord:
+    open_now = state in (
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.PREPARE_COMMIT,
+    )
+    partitions = (TopicPartitions("payments", (0,)),) if open_now else ()
+    return TransactionRecord(name, state, 7, epoch, 60_000, partitions, at_ms, BEGUN_MS)
+
+
+class TakeoverScenario:
+    """A transaction that is taken over while it blocks a group, record by record.
+
+    The local clock is `ahead_ms` ahead of its coordinator's.
+    """
+
+    def __init__(self, take: Take, ahead_ms: int = 0) -> None:
+        self.ahead_ms = ahead_ms
+        self.tail, self.lease = take(), take(recovery_store.NAME)
+        self.next: int | None = None
+        self.read(
+            record(TransactionState.EMPTY, 4, BEGUN_MS - 1), record(TransactionState.ONGOING, 4, BEGUN_MS)
+        )
+        self.block()
+
+    def read(self, *records: TransactionRecord, delay_ms: int = 0) -> None:
+        """Let the tail save records so long after they were written; nothing came before them."""
+        if self.next is not None:
+            self._save(now_ms=records[-1].updated_ms - 1)
+        self._save(*map(self._stamped, records), now_ms=records[-1].updated_ms + delay_ms)
+
+    def _stamped(self, record: TransactionRecord) -> TransactionRecord:
+        started_ms = None if record.started_ms is None else record.started_ms - self.ahead_ms
+        return record._replace(updated_ms=record.updated_ms - self.ahead_ms, started_ms=started_ms)
+
+    def _save(self, *records: TransactionRecord, now_ms: int) -> None:
+        end = (self.next or 0) + len(records)
+        look = tail_batch(3, *records, previous=self.next, end=end, seen_through_ms=now_ms)
+        store.save_batch(self.tail, look, topic_id="t", rate=1.0, now_ms=now_ms)
+        self.next = end
+
+    def block(self) -> None:
+        """Add the open transaction as its leader reports it, and a group that is blocked by it."""
+        cluster = Cluster.objects.get()
+        ends = json.dumps([[BEGUN_MS - 20_000, 90, 90], [BEGUN_MS - 10_000, 95, 95], [NOW_MS, 100, 120]])
+        where = {"cluster": cluster, "topic": "payments", "partition": 0}
+        PartitionRecord.objects.create(
+            **where,
+            topic_id="old",
+            log_start=0,
+            lso=100,
+            high_watermark=120,
+            seen_ms=NOW_MS,
+            ends=ends,
+            rev=1,
+        )
+        PinRecord.objects.create(
+            **where, producer_id=7, producer_epoch=4, start_offset=100, last_sequence=1, last_timestamp_ms=1,
+            first_seen_ms=BEGUN_MS, seen_ms=NOW_MS, verdict="open", ground="owned",
+        )  # fmt: skip
+        group = Group.objects.create(
+            cluster=cluster,
+            key=b"k",
+            group_id="billing",
+            family="billing",
+            seen_ms=NOW_MS,
+            status="OK",
+            rev=1,
+        )
+        GroupOffset.objects.create(
+            group=group, topic="payments", partition=0, offset=100, status="OK", waiting="probably",
+            waiting_ms=NOW_MS - 5_000, blockers=[{"producer_id": 7, "transactional_id": "payments-1"}],
+        )  # fmt: skip
+
+    def unblock(self) -> None:
+        """Let the next polls of the partition and the group find the markers."""
+        PinRecord.objects.all().delete()
+        PartitionRecord.objects.update(lso=121, high_watermark=121, seen_ms=NOW_MS + 2_000)
+        GroupOffset.objects.update(offset=121, waiting="", waiting_ms=None, blockers=[])
+
+    def tick(self, at_ms: int = NOW_MS) -> None:
+        recovery_store.update_recoveries(self.lease, limit_ms=LIMIT_MS, now_ms=at_ms)
+
+
+TAKEOVER = (
+    record(TransactionState.PREPARE_ABORT, 5, NOW_MS - 1_000),
+    record(TransactionState.COMPLETE_ABORT, 5, NOW_MS - 990),
+    record(TransactionState.EMPTY, 6, NOW_MS - 900),
+)
+AGAIN = (
+    record(TransactionState.ONGOING, 6, NOW_MS + 3_000)._replace(started_ms=NOW_MS + 3_000),
+    record(TransactionState.PREPARE_COMMIT, 6, NOW_MS + 3_100)._replace(started_ms=NOW_MS + 3_000),
+)

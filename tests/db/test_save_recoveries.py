@@ -1,6 +1,5 @@
 """Proves that a recovery keeps the groups that it blocked, and is followed through the tables."""
 
-import json
 from itertools import count
 from operator import attrgetter
 from types import SimpleNamespace
@@ -11,8 +10,6 @@ from dashboard.models import (
     Cluster,
     Collector,
     GapRecord,
-    Group,
-    GroupOffset,
     PartitionRecord,
     PinRecord,
     Recovery,
@@ -22,113 +19,15 @@ from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.recoveries import store as recovery_store
 from dashboard.tasks import recoveries
-from dashboard.transactions import store
-from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
+from fenceline.facts import TopicPartition, TopicPartitions
 from fenceline.losses.recoveries import DELETED, RECREATED, LostRecords, WrittenTopic
 from tests.db.conftest import NOW_MS, Take
-from tests.factories import tail_batch
+from tests.db.scenarios import AGAIN, BEGUN_MS, TAKEOVER, TakeoverScenario
 from transaction_admin.api import AdminUnavailable
 
 pytestmark = pytest.mark.sql
 
 PAYMENTS = TopicPartition("payments", 0)
-LIMIT_MS = 60_000
-BEGUN_MS = NOW_MS - 9_000
-
-
-def record(state: TransactionState, epoch: int, at_ms: int, name: str = "payments-1") -> TransactionRecord:
-    open_now = state in (
-        TransactionState.ONGOING,
-        TransactionState.PREPARE_ABORT,
-        TransactionState.PREPARE_COMMIT,
-    )
-    partitions = (TopicPartitions("payments", (0,)),) if open_now else ()
-    return TransactionRecord(name, state, 7, epoch, 60_000, partitions, at_ms, BEGUN_MS)
-
-
-class TakeoverScenario:
-    """A transaction that is taken over while it blocks a group, record by record.
-
-    The local clock is `ahead_ms` ahead of its coordinator's.
-    """
-
-    def __init__(self, take: Take, ahead_ms: int = 0) -> None:
-        self.ahead_ms = ahead_ms
-        self.tail, self.lease = take(), take(recovery_store.NAME)
-        self.next: int | None = None
-        self.read(
-            record(TransactionState.EMPTY, 4, BEGUN_MS - 1), record(TransactionState.ONGOING, 4, BEGUN_MS)
-        )
-        self.block()
-
-    def read(self, *records: TransactionRecord, delay_ms: int = 0) -> None:
-        """Let the tail save records so long after they were written; nothing came before them."""
-        if self.next is not None:
-            self._save(now_ms=records[-1].updated_ms - 1)
-        self._save(*map(self._stamped, records), now_ms=records[-1].updated_ms + delay_ms)
-
-    def _stamped(self, record: TransactionRecord) -> TransactionRecord:
-        started_ms = None if record.started_ms is None else record.started_ms - self.ahead_ms
-        return record._replace(updated_ms=record.updated_ms - self.ahead_ms, started_ms=started_ms)
-
-    def _save(self, *records: TransactionRecord, now_ms: int) -> None:
-        end = (self.next or 0) + len(records)
-        look = tail_batch(3, *records, previous=self.next, end=end, seen_through_ms=now_ms)
-        store.save_batch(self.tail, look, topic_id="t", rate=1.0, now_ms=now_ms)
-        self.next = end
-
-    def block(self) -> None:
-        """Add the open transaction as its leader reports it, and a group that is blocked by it."""
-        cluster = Cluster.objects.get()
-        ends = json.dumps([[BEGUN_MS - 20_000, 90, 90], [BEGUN_MS - 10_000, 95, 95], [NOW_MS, 100, 120]])
-        where = {"cluster": cluster, "topic": "payments", "partition": 0}
-        PartitionRecord.objects.create(
-            **where,
-            topic_id="old",
-            log_start=0,
-            lso=100,
-            high_watermark=120,
-            seen_ms=NOW_MS,
-            ends=ends,
-            rev=1,
-        )
-        PinRecord.objects.create(
-            **where, producer_id=7, producer_epoch=4, start_offset=100, last_sequence=1, last_timestamp_ms=1,
-            first_seen_ms=BEGUN_MS, seen_ms=NOW_MS, verdict="open", ground="owned",
-        )  # fmt: skip
-        group = Group.objects.create(
-            cluster=cluster,
-            key=b"k",
-            group_id="billing",
-            family="billing",
-            seen_ms=NOW_MS,
-            status="OK",
-            rev=1,
-        )
-        GroupOffset.objects.create(
-            group=group, topic="payments", partition=0, offset=100, status="OK", waiting="probably",
-            waiting_ms=NOW_MS - 5_000, blockers=[{"producer_id": 7, "transactional_id": "payments-1"}],
-        )  # fmt: skip
-
-    def unblock(self) -> None:
-        """Let the next polls of the partition and the group find the markers."""
-        PinRecord.objects.all().delete()
-        PartitionRecord.objects.update(lso=121, high_watermark=121, seen_ms=NOW_MS + 2_000)
-        GroupOffset.objects.update(offset=121, waiting="", waiting_ms=None, blockers=[])
-
-    def tick(self, at_ms: int = NOW_MS) -> None:
-        recovery_store.update_recoveries(self.lease, limit_ms=LIMIT_MS, now_ms=at_ms)
-
-
-TAKEOVER = (
-    record(TransactionState.PREPARE_ABORT, 5, NOW_MS - 1_000),
-    record(TransactionState.COMPLETE_ABORT, 5, NOW_MS - 990),
-    record(TransactionState.EMPTY, 6, NOW_MS - 900),
-)
-AGAIN = (
-    record(TransactionState.ONGOING, 6, NOW_MS + 3_000)._replace(started_ms=NOW_MS + 3_000),
-    record(TransactionState.PREPARE_COMMIT, 6, NOW_MS + 3_100)._replace(started_ms=NOW_MS + 3_000),
-)
 
 
 @pytest.fixture
@@ -197,22 +96,29 @@ def test_an_unavailable_partition_is_recorded_as_such(scenario: TakeoverScenario
     assert "cannot be seen" in lost.note
 
 
+def two_to_search(scenario: TakeoverScenario) -> list[Recovery]:
+    """Return two recoveries that wait for a search, the second one at offset 9."""
+    scenario.read(*TAKEOVER)
+    scenario.tick()
+    copy = Recovery.objects.get()
+    copy.pk, copy.log_offset = None, 9
+    copy.save()
+    return sorted(recovery_store.waiting_for_a_search(scenario.lease.cluster_id), key=attrgetter("pk"))
+
+
 def test_losses_found_before_a_broker_is_away_are_saved(
     scenario: TakeoverScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario.read(*TAKEOVER)
-    scenario.tick()
-    Recovery.objects.bulk_create([Recovery(**{**values_of(Recovery.objects.get()), "log_offset": 9})])
+    rows = two_to_search(scenario)
 
     def search(row: Recovery, cluster: str) -> list[LostRecords]:
         if row.log_offset == 9:
             raise AdminUnavailable("no broker answers")
-        return [LostRecords(*PAYMENTS, 100, 119, 20, True)]
+        return [BOUNDS]
 
     monkeypatch.setattr(recoveries, "_search", search)
-    rows = recovery_store.waiting_for_a_search(scenario.lease.cluster_id)
     with pytest.raises(AdminUnavailable):
-        list(recoveries.search_all(scenario.lease, sorted(rows, key=attrgetter("pk"))))
+        list(recoveries.search_all(scenario.lease, rows))
     assert [row.lost_complete for row in Recovery.objects.order_by("pk")] == [True, False]
 
 
@@ -220,26 +126,14 @@ def test_losses_that_take_long_to_find_are_saved_meanwhile(
     scenario: TakeoverScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A save renews the lease, and a slice that ends amid the searches has not searched in vain."""
-    scenario.read(*TAKEOVER)
-    scenario.tick()
-    Recovery.objects.bulk_create([Recovery(**{**values_of(Recovery.objects.get()), "log_offset": 9})])
+    rows = two_to_search(scenario)
     monkeypatch.setattr(recoveries, "_search", lambda row, cluster: [])
     monkeypatch.setattr(recoveries, "time", SimpleNamespace(monotonic=count(step=2).__next__))
-    rows = recovery_store.waiting_for_a_search(scenario.lease.cluster_id)
-    turns = recoveries.search_all(scenario.lease, sorted(rows, key=attrgetter("pk")))
+    turns = recoveries.search_all(scenario.lease, rows)
     next(turns)
     next(turns)
     turns.close()
     assert [row.lost_complete for row in Recovery.objects.order_by("pk")] == [True, False]
-
-
-def values_of(row: Recovery) -> dict[str, object]:
-    """Return a row's columns but its key in the database."""
-    return {
-        field.attname: getattr(row, field.attname)
-        for field in row._meta.concrete_fields
-        if field.name != "id"
-    }
 
 
 def test_a_revised_verdict_updates_its_recovery(scenario: TakeoverScenario) -> None:
