@@ -88,8 +88,9 @@ class Transaction(Observed):
         verbose_name = "transactional id"
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="transaction_key")]
         indexes = [
+            # Without `started_ms`, which changes with each save: PostgreSQL would write all indexes then.
             models.Index(
-                fields=["cluster", "started_ms"],
+                fields=["cluster"],
                 condition=Q(state__in=[state.value for state in OPEN_STATES]),
                 name="transaction_open",
             ),

@@ -222,6 +222,22 @@ def test_postgresql_looks_known_ids_up_by_key_before_it_has_statistics(tail: Lea
             assert "Seq Scan" not in plan
 
 
+@pytest.mark.sql("postgresql")
+def test_postgresql_updates_rows_within_their_pages(tail: Lease) -> None:
+    """Such an update writes no index: at 40,000 records a second that is half of what the server does."""
+    save(tail, batch_of(record("a"), record("b")))
+    before = updates_within_pages()
+    began = record("a")._replace(started_ms=NOW_MS)
+    save(tail, batch_of(began, began._replace(transactional_id="b"), previous=10, end=20))
+    assert updates_within_pages() == before + 2
+
+
+def updates_within_pages() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_get_xact_tuples_hot_updated('dashboard_transaction'::regclass)")
+        return int(cursor.fetchone()[0])
+
+
 KEY, PARTITION = key_of(b"a"), 3
 
 
