@@ -100,7 +100,7 @@ _SQLITE_OPTIONS = {
         "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA busy_timeout=20000;PRAGMA foreign_keys=ON;"
         # Ids come in any order: a larger cache avoids reading recently written pages again, and copying them
         # from the log into the database each 4 MB.
-        "PRAGMA cache_size=-32768;PRAGMA wal_autocheckpoint=8000;"
+        "PRAGMA cache_size=-32768;PRAGMA wal_autocheckpoint=8000;PRAGMA temp_store=MEMORY;"
     ),
 }
 

@@ -18,7 +18,15 @@ from django.db import connection
 from django.db.models import BigIntegerField, Count, Sum, Value
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
-from dashboard.runtime.sql import Row, Upsert, overwrite_changes, portions, read_rows, write_rows
+from dashboard.runtime.sql import (
+    Row,
+    StagedRows,
+    Upsert,
+    overwrite_changes,
+    portions,
+    read_rows,
+    write_rows,
+)
 from fenceline.decode.typed import fields_of, record_of
 from fenceline.facts import (
     NOT_FROM_LOG,
@@ -140,14 +148,19 @@ def _prior(row: Sequence[Any], partition: int) -> Prior:
 
 #: The newest states of ids, sorted by their keys in the database: the columns of existing ids from `key` on,
 #: and the removed ids.
-NewestRows: TypeAlias = tuple[Sequence[Row], Sequence[tuple[bytes, Newest]]]
+NewestRows: TypeAlias = tuple[Sequence[Row] | StagedRows, Sequence[tuple[bytes, Newest]]]
 
 
-def newest_rows(newest: Mapping[bytes, Newest]) -> NewestRows:
-    """Return the rows for `write_newest`, by the ids' keys in `__transaction_state`."""
+def stage_newest(newest: Mapping[bytes, Newest]) -> NewestRows:
+    """Return the rows for `write_newest`, by the ids' keys in `__transaction_state`.
+
+    Call it before the transaction, with the same connection.
+    """
     ordered = _by_key(newest)
     existing = [_transaction_row(key, folded, folded.record) for key, folded in ordered if folded.record]
-    return existing, [(key, folded) for key, folded in ordered if not folded.record]
+    return _UPSERT_TRANSACTION.stage(existing), [
+        (key, folded) for key, folded in ordered if not folded.record
+    ]
 
 
 def write_newest(cluster_id: int, rev: int, rows: NewestRows) -> None:

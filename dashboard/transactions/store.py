@@ -106,8 +106,8 @@ def _save(
     stamps = ((new.partition, new.record.updated_ms) for new in folded.newest.values() if new.record)
     clocks = collector_store.clocks_ahead(lease, stamps, now_ms)
     columns = collector_store.progress_columns(batch, rate)
-    # Built before the transaction, during which no other writer of SQLite can write.
-    newest = transaction_sql.newest_rows(folded.newest)
+    # Before the transaction, during which no other writer of SQLite can write.
+    newest = transaction_sql.stage_newest(folded.newest)
     with write_transaction(lease, columns, read=batch.count, lock_cluster=False) as write:
         # This locks the cluster's row, so corrections and attributions are either done or waiting.
         rev = write.next_rev()
