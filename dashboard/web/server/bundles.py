@@ -23,7 +23,7 @@ BUNDLES = {
         f"css/{name}.css"
         for name in (
             "fonts", "base", "parts", "tables", "pages", "detail",
-            "history", "standings", "queries", "alerts", "acting", "events", "find", "flow", "incidents",
+            "history", "standings", "queries", "alerts", "acting", "find", "flow", "incidents",
             "print",
         )
     ),
