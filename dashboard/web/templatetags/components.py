@@ -32,7 +32,6 @@ _TABS = (
 
 @register.inclusion_tag("components/tabs.html")
 def tabs(here: str) -> Mapping[str, object]:
-    """Show the links between a page and its related pages."""
     (words,) = (words for words in _TABS if here in words)
     return {
         "tabs": [
@@ -66,11 +65,17 @@ def tile(content: SafeString, name: str, classes: str = "") -> SafeString:
 def section(
     content: SafeString, name: str, title: str, note: str = "", *, hidden: bool = False
 ) -> SafeString:
-    """Return a section of a page: its title with a note beside it, `hidden` from all but screen readers."""
+    """Return a section of a page: its title with a note beside it, `hidden` from all but screen readers.
+
+    The note is text, or a `<small>` at the beginning of the body.
+    """
     css = mark_safe(' class="visually-hidden"') if hidden else ""
-    small = format_html(" <small>{}</small>", note) if note else ""
+    small = format_html("<small>{}</small>", note) if note else ""
+    if content.lstrip().startswith("<small>"):
+        small, end, content = map(SafeString, content.partition("</small>"))
+        small += end
     return format_html(
-        '<section class="block" aria-labelledby="{}"><h2 id="{}"{}>{}{}</h2>{}</section>',
+        '<section class="block" aria-labelledby="{}"><h2 id="{}"{}>{} {}</h2>{}</section>',
         name,
         name,
         css,

@@ -38,11 +38,16 @@ _JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
 @register.filter
 def group_digits(number: float | None, unknown: str = "") -> str:
     """Return `1,234,567`, and a dash for an unknown number, which may say why it is `unknown`."""
-    return _dash(unknown) if number is None else f"{number:,.0f}"
+    return dash(unknown) if number is None else f"{number:,.0f}"
 
 
-def _dash(why: str) -> str:
-    return format_html('<abbr title="{}">—</abbr>', why) if why else "—"
+@register.simple_tag
+def dash(why: str, css: str = "") -> str:
+    """Return the dash of an unknown value, which may say why it is unknown."""
+    if not why:
+        return "—"
+    classes = format_html(' class="{}"', css) if css else ""
+    return format_html('<abbr{} title="{}">—</abbr>', classes, why)
 
 
 @register.filter
@@ -55,7 +60,7 @@ def epoch(number: int) -> str:
 def duration(ms: int | None, unknown: str = "") -> str:
     """Return milliseconds in words, a dash if unknown, "never" for a 2PC timeout."""
     if ms is None or ms == NOT_REPORTED:
-        return _dash(unknown)
+        return dash(unknown)
     return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
 
 
@@ -72,7 +77,6 @@ def seconds(number: float) -> str:
 
 @register.filter
 def as_ms(moment: datetime) -> int:
-    """Return a timestamp as milliseconds since the epoch."""
     return int(moment.timestamp() * 1000)
 
 
