@@ -132,7 +132,6 @@ def _text(request: HttpRequest) -> str:
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the unpacked gzip data in pieces."""
     stream = zlib.decompressobj(_GZIP)
     for piece in pieces:
         packed = piece

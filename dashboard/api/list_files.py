@@ -36,7 +36,6 @@ class ExportedList:
 
     @property
     def columns(self) -> Sequence[str]:
-        """Return the names of an item's fields."""
         item = self.answer.model_fields["items"].annotation.__args__[0]  # type: ignore[union-attr]
         return list(item.model_fields)
 

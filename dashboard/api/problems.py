@@ -67,7 +67,6 @@ class RefusedRequest(HttpError):
 
 
 def install_handlers(api: NinjaAPI) -> None:
-    """Answer every error of `api` as a problem."""
     api.add_exception_handler(AuthenticationError, _unauthenticated)
     api.add_exception_handler(InvalidRequest, _invalid)
     api.add_exception_handler(Http404, _not_found)
@@ -161,7 +160,6 @@ class DescribedAPI(NinjaAPI):
 
 
 def _statuses(operation: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the error statuses of an operation."""
     yield from (400, 401, 403, 422, 429, 500, 503)
     yield from _MORE.get(operation["operationId"], ())
     asked = operation["parameters"]

@@ -139,7 +139,6 @@ def known(row: Row | None, unknown: str) -> Row:
 
 
 def visibility_fields(seen: AnswerVisibility) -> dict[str, object]:
-    """Return `as_of` and `gaps` of a list."""
     return {"as_of": format_iso(seen.as_of_ms), "gaps": seen.gaps}
 
 

@@ -57,12 +57,10 @@ def of_transaction(request: HttpRequest, row: Transaction, pins: Sequence[PinRec
 
 
 def of_pin(request: HttpRequest, cluster: str, pin: PinRecord) -> Sequence[Button]:
-    """Return the buttons of an open transaction in a partition."""
     return _explained(request, offers.of_pins(cluster, [pin], now_ms=now_ms(request)))
 
 
 def of_batch(request: HttpRequest, query: Query, batch_id: int) -> Sequence[Button]:
-    """Return the buttons of a batch of our sink."""
     return action_buttons(request, _possible(offers.of_batch(query, batch_id, now_ms=now_ms(request))))
 
 
@@ -86,7 +84,6 @@ def _known_offers(request: HttpRequest) -> dict[int, Sequence[Offer]]:
 
 
 def finding_cards(request: HttpRequest, rows: Sequence[FindingRecord]) -> Sequence[Mapping[str, Any]]:
-    """Return findings with their owners and buttons."""
     whose = owners.of_findings(rows)
     return [
         {"finding": finding, "owner": whose[finding.pk], "offers": of_finding(request, finding)}

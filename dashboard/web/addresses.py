@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from django.http import QueryDict
 from django.urls import get_script_prefix, reverse
@@ -42,7 +42,6 @@ def query_without(query: QueryDict, names: Iterable[str]) -> QueryDict:
 
 
 def transaction_url(cluster: str, transactional_id: str) -> str:
-    """Return the address of a transactional id's page."""
     return f"{_list_url('transactions')}/{_part(cluster)}/{_segment(transactional_id)}"
 
 
@@ -52,7 +51,6 @@ def transaction_row(row: Transaction) -> str:
 
 
 def partition_url(cluster: str, topic: str, number: int) -> str:
-    """Return the address of a partition's page."""
     return f"{_list_url('partitions')}/{_part(cluster)}/{_part(topic)}/{number}"
 
 
@@ -61,21 +59,18 @@ def record_url(cluster: str, topic: str, number: int, offset: int | str) -> str:
 
 
 def coordinators_url(cluster: str) -> str:
-    return f"{reverse('coordinators')}?{urlencode({'cluster': cluster})}"
+    return reverse("coordinators", query={"cluster": cluster})
 
 
 def group_url(cluster: str, group_id: str) -> str:
-    """Return the address of a consumer group's page."""
     return f"{_list_url('groups')}/{_part(cluster)}/{_segment(group_id)}"
 
 
 def query_url(cluster: str, ident: str) -> str:
-    """Return the address of a streaming query's page."""
     return f"{_list_url('queries')}/{_part(cluster)}/{_part(ident)}"
 
 
 def query_of(row: Query) -> str:
-    """Return the address of a query's own page."""
     return query_url(row.cluster.name, row.ident)
 
 
@@ -89,27 +84,22 @@ def batch_url(cluster: str, ident: str, batch_id: int) -> str:
 
 
 def flink_job_of(row: FlinkJob) -> str:
-    """Return the address of a Flink job's page."""
     return flink_job_url(row.cluster.name, row.ident)
 
 
 def flink_job_url(cluster: str, ident: str) -> str:
-    """Return the address of a Flink job's page."""
     return f"{_list_url('flink-jobs')}/{_part(cluster)}/{_part(ident)}"
 
 
 def recovery_url(row: Recovery) -> str:
-    """Return the address of a recovery's page."""
     return f"{_list_url('recoveries')}/{_part(row.cluster.name)}/{row.pk}"
 
 
 def rule_url(name: str) -> str:
-    """Return the address of a rule's page."""
     return reverse("rule", args=[name])
 
 
 def incident_url(row: Incident) -> str:
-    """Return the address of an incident's page."""
     return reverse("incident", args=[row.pk])
 
 
@@ -131,16 +121,15 @@ def subject_url(cluster: str, about: str) -> str:
     if kind == "partition" and (at := split_partition(name)):
         return partition_url(cluster, *at)
     if kind == "pipeline":
-        return f"{reverse('pipelines')}?{urlencode({'cluster': cluster, 'pipeline': name})}#pipeline"
+        return reverse("pipelines", query={"cluster": cluster, "pipeline": name}, fragment="pipeline")
     if kind == "application":
-        return f"{reverse('events')}?{urlencode({'application': name, 'cluster': cluster})}"
+        return reverse("events", query={"application": name, "cluster": cluster})
     if kind == "collector":
         return f"{reverse('system')}#collector-{cluster}-{_part(name)}"
-    return f"{reverse('system')}?{urlencode({'cluster': cluster})}"
+    return reverse("system", query={"cluster": cluster})
 
 
 def finding_label(row: FindingRecord | Alert) -> str:
-    """Return the link text of a finding's or an alert's subject."""
     return subject_label(row.subject)
 
 
@@ -150,12 +139,10 @@ def subject_label(about: str) -> str:
 
 
 def action_url(row: Action) -> str:
-    """Return the address of an action's page: its plan, and its results."""
     return reverse("action", args=[row.pk])
 
 
 def alert_url(number: int) -> str:
-    """Return the address of an alert's page."""
     return reverse("alert", args=[number])
 
 
@@ -177,7 +164,7 @@ def keep_in_links(html: str, query: str) -> str:
 def events_url(cluster: str, from_ms: int, to_ms: int | None) -> str:
     """Return the address of the events in a range, in ms since 1970; without an end, until now."""
     asked = {"cluster": cluster, "from": _iso(from_ms), **({} if to_ms is None else {"to": _iso(to_ms)})}
-    return f"{reverse('events')}?{urlencode(asked)}"
+    return reverse("events", query=asked)
 
 
 def event_url(event: TimelineEvent) -> str:

@@ -98,7 +98,6 @@ class Chrome:
 
     @cached_property
     def range_picker(self) -> Mapping[str, Any]:
-        """Return the content of the range's picker."""
         return time_ranges.picker_context(self._request, self.time_range, whole=self._route.is_ranged)
 
     @property
@@ -149,12 +148,10 @@ class Chrome:
 
     @property
     def plural(self) -> str:
-        """Return the name of the rows of the list on this page."""
-        return self._route.plural
+        return self._route.noun
 
     @property
     def filter_noun(self) -> str:
-        """Return the subject of the list's text filter, or ""."""
         return self._route.searched
 
     @property

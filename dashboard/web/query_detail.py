@@ -42,7 +42,6 @@ _WAITS_FROM_MS = 5_000
 
 
 def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
-    """Return the context of a query's page, or of an unknown query."""
     row = streaming_queries.find_query(cluster, ident)
     if row is None:
         return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
@@ -199,7 +198,6 @@ def _charted(
 
 
 def _figures(lately: Sequence[Batch]) -> Mapping[str, Any]:
-    """Return the durations and rates of the last batches as charts."""
     took = sorted(batch.duration_ms for batch in lately if batch.duration_ms is not None)
     return {
         "number": len(took),

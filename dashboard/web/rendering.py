@@ -144,7 +144,6 @@ _SHOWN_MS = 30_000
 
 
 def forbidden_page(request: HttpRequest, reason: str) -> HttpResponse:
-    """Answer with the reason why a user may not make a request."""
     return render(request, "403.html", {"reason": reason}, status=403)
 
 

@@ -35,7 +35,7 @@ class PageRoute:
     _: KW_ONLY
     #: The route of the parent page; "" for pages of the sidebar.
     parent: str = ""
-    #: The name of a list's rows or of the sidebar's entry, such as "consumer groups".
+    #: The name of its rows or of its entry in the sidebar, such as "consumer groups"; "" for `name`.
     plural: str = ""
     #: In the sidebar: the key after `g`, and the heading above it.
     key: str = ""
@@ -58,9 +58,13 @@ class PageRoute:
     as_of_now: str = ""
 
     @property
+    def noun(self) -> str:
+        return self.plural or self.name
+
+    @property
     def title(self) -> str:
         """Return its title outside of the navigation."""
-        return upper_first(self.plural)
+        return upper_first(self.noun)
 
     @property
     def parent_paths(self) -> Sequence[str]:

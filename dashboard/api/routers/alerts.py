@@ -46,7 +46,6 @@ class FateOut(Schema):
 
     @classmethod
     def from_fate(cls, fate: alert_queries.NotificationOutcome) -> Self:
-        """Return the outcome for a channel as its schema."""
         channel, delivery = fate.channel, fate.delivery
         return cls(
             channel_id=channel.pk if channel else None,

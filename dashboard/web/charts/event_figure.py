@@ -7,11 +7,11 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from dashboard.history.queries import Bucket
-from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.web.charts.figures import (
     LEGEND,
     Figure,
     bar_marker,
+    bucket_bars,
     count_axis,
     lane_axis,
     plain_label,
@@ -136,17 +136,7 @@ def _title(number: int, title: str) -> Mapping[str, object]:
 
 
 def commit_panel(buckets: Sequence[Bucket]) -> Panel:
-    style = TRANSITION_STYLES[TransitionKind.COMMIT]
-    bar = go.Bar(
-        name=style.plural,
-        x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
-        y=[bucket.counts.get(TransitionKind.COMMIT, 0) for bucket in buckets],
-        width=buckets[0].span_ms * 0.84 if buckets else None,
-        marker=bar_marker(style.pattern),
-        hovertemplate="%{y:,} commits<extra></extra>",
-        meta={"tone": style.tone, "times": ["x"]},
-    )
-    return "commits", [bar]
+    return "commits", [bucket_bars("commits", [TransitionKind.COMMIT], TransitionKind.COMMIT, buckets)]
 
 
 def backlog_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
@@ -233,10 +223,13 @@ def ends_figure(buckets: Sequence[Bucket], durations: Sequence[Histogram]) -> Fi
         yaxis=count_axis(3).update(domain=[0, _LOWER], tickformat="~f", ticksuffix=" s"),
         yaxis2=count_axis(3).update(domain=[_LOWER + _GAP, 1], anchor="x"),
     )
-    aborts = _bars("aborts", buckets, [bucket.count_of(ABORTS) for bucket in buckets], TransitionKind.TIMEOUT)
-    commits = [bucket.count_of([TransitionKind.COMMIT]) for bucket in buckets]
+    commit = TransitionKind.COMMIT
+    ends = [
+        bucket_bars("commits", [commit], commit, buckets).update(yaxis="y2"),
+        bucket_bars("aborts", ABORTS, TransitionKind.TIMEOUT, buckets).update(yaxis="y2"),
+    ]
     lines = [_line(buckets, durations, *style) for style in _QUANTILES]
-    return plotly_figure([_bars("commits", buckets, commits, TransitionKind.COMMIT), aborts, *lines], layout)
+    return plotly_figure([*ends, *lines], layout)
 
 
 def duration_histogram(durations: Histogram) -> Figure:
@@ -262,20 +255,6 @@ def duration_histogram(durations: Histogram) -> Figure:
         yaxis=count_axis(3),
     )
     return plotly_figure([bars], layout)
-
-
-def _bars(name: str, buckets: Sequence[Bucket], counts: Sequence[int], like: TransitionKind) -> go.Bar:
-    style = TRANSITION_STYLES[like]
-    return go.Bar(
-        name=name,
-        x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
-        y=counts,
-        yaxis="y2",
-        width=buckets[0].span_ms * 0.84,
-        marker=bar_marker(style.pattern),
-        hovertemplate=f"%{{y:,}} {name}<extra></extra>",
-        meta={"tone": style.tone, "times": ["x"]},
-    )
 
 
 def _line(

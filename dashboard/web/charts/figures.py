@@ -7,7 +7,7 @@ as text after `plain_label`. The template is `charts.js`'s: `go.Figure` would ad
 colours, to each figure, so `plotly_figure` joins traces and layout.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +66,18 @@ def activity_strip(buckets: Sequence[Bucket]) -> Figure:
 
     On one scale a single takeover beside ten thousand commits would be invisible.
     """
-    commits = _bars("commits", [TransitionKind.COMMIT], TransitionKind.COMMIT, buckets)
-    rest = [_bars(words, kinds, like, buckets).update(yaxis="y2") for words, kinds, like in STRIP]
-    layout = _layout(buckets).update(
-        showlegend=False,
+    commits = bucket_bars("commits", [TransitionKind.COMMIT], TransitionKind.COMMIT, buckets)
+    rest = [bucket_bars(words, kinds, like, buckets).update(yaxis="y2") for words, kinds, like in STRIP]
+    start_ms = buckets[0].start_ms if buckets else 0
+    end_ms = buckets[-1].start_ms + buckets[-1].span_ms if buckets else 1
+    layout = go.Layout(
+        barmode="stack",
+        bargap=0.16,
         hovermode="x unified",
-        xaxis={"anchor": "y"},
+        uirevision="kept",
+        showlegend=False,
+        margin={"l": 44, "r": 8, "t": 8, "b": 22},
+        xaxis=time_axis(start_ms, end_ms).update(anchor="y"),
         yaxis=count_axis(3).update(domain=[0, 0.56]),
         yaxis2=count_axis(3).update(domain=[0.66, 1], anchor="x"),
     )
@@ -128,9 +134,10 @@ def plotly_figure(traces: Sequence[go.Bar | go.Scatter], layout: go.Layout) -> F
     return {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
 
 
-def _bars(
-    words: str, kinds: Sequence[TransitionKind], like: TransitionKind, buckets: Sequence[Bucket]
+def bucket_bars(
+    words: str, kinds: Iterable[TransitionKind], like: TransitionKind, buckets: Sequence[Bucket]
 ) -> go.Bar:
+    """Return a bar for each bucket with its number of transitions of some kinds, in the style of one."""
     style = TRANSITION_STYLES[like]
     return go.Bar(
         name=words,
@@ -177,19 +184,6 @@ def _events(marks: Sequence[Mark], kind: TransitionKind) -> go.Scatter:
         customdata=[plain_label(mark.words) for mark in marks],
         hovertemplate="%{customdata}<extra></extra>",
         meta={"tone": style.tone, "times": ["x"]},
-    )
-
-
-def _layout(buckets: Sequence[Bucket]) -> go.Layout:
-    start = buckets[0].start_ms if buckets else 0
-    end = buckets[-1].start_ms + buckets[-1].span_ms if buckets else 1
-    return go.Layout(
-        barmode="stack",
-        bargap=0.16,
-        hovermode="x",
-        uirevision="kept",
-        margin={"l": 44, "r": 8, "t": 8, "b": 22},
-        xaxis=time_axis(start, end),
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
 
 import plotly.graph_objects as go
 from django.http import HttpRequest
@@ -33,11 +32,13 @@ _FROM = 2
 
 def partition_figure(reading: SeriesReading) -> Figure:
     """Return the LSO and the high watermark above, the uncommitted offsets below."""
+    lso = step_line(reading, lambda step: step.extents[0].last)
     high = Curve("high watermark", "info", "%{y:,}", "dot")
+    uncommitted = Curve("uncommitted", "warning", "%{y:,}")
     traces = [
-        _steps(reading, high, lambda step: _high_watermark(step), yaxis="y2"),
-        _steps(reading, Curve("LSO", "ok", "%{y:,}"), lambda step: step.extents[0].last, yaxis="y2"),
-        _peaks(reading, Curve("uncommitted", "warning", "%{y:,}"), 1, fill="tozeroy"),
+        curve_trace(high, step_line(reading, _high_watermark), yaxis="y2"),
+        curve_trace(Curve("LSO", "ok", "%{y:,}"), lso, yaxis="y2"),
+        curve_trace(uncommitted, peak_line(reading, 1), fill="tozeroy"),
     ]
     offsets = go.layout.YAxis(nticks=4, tickformat=",d", fixedrange=True, automargin=True)
     return _figure(reading, traces, below=count_axis(3), above=offsets)
@@ -46,10 +47,12 @@ def partition_figure(reading: SeriesReading) -> Figure:
 def group_figure(reading: SeriesReading) -> Figure:
     """Return the lag in records above, and the age of the oldest unread one below."""
     unit_ms, unit = scale_of(reading, 2)
+    xs, ys = ramp_line(reading, 2)
+    behind = xs, [None if y is None else y / unit_ms for y in ys]
     traces = [
-        _peaks(reading, Curve("lag to end", "info", "%{y:,}", "dot"), 1, yaxis="y2"),
-        _peaks(reading, Curve("lag to LSO", "ok", "%{y:,}"), 0, yaxis="y2"),
-        _ramp(reading, Curve("behind", "warning", f"%{{y:.1f}} {unit}"), 2, unit_ms),
+        curve_trace(Curve("lag to end", "info", "%{y:,}", "dot"), peak_line(reading, 1), yaxis="y2"),
+        curve_trace(Curve("lag to LSO", "ok", "%{y:,}"), peak_line(reading, 0), yaxis="y2"),
+        curve_trace(Curve("behind", "warning", f"%{{y:.1f}} {unit}"), behind, shape="linear", fill="tozeroy"),
     ]
     below = count_axis(3).update(tickformat="~f", ticksuffix=f" {unit}", automargin=True)
     return _figure(reading, traces, below=below, above=count_axis().update(automargin=True))
@@ -126,24 +129,6 @@ def _peaks_of(run: SeriesRun, column: int, step_ms: int) -> Iterator[tuple[int, 
 def _high_watermark(step: SeriesBucket) -> int | None:
     lso, uncommitted = (extent.last for extent in step.extents)
     return None if lso is None or uncommitted is None else lso + uncommitted
-
-
-def _steps(
-    reading: SeriesReading, curve: Curve, value: Callable[[SeriesBucket], int | None], *, yaxis: str = "y"
-) -> go.Scatter:
-    return curve_trace(curve, step_line(reading, value), yaxis=yaxis)
-
-
-def _peaks(
-    reading: SeriesReading, curve: Curve, column: int, *, yaxis: str = "y", fill: str | None = None
-) -> go.Scatter:
-    return curve_trace(curve, peak_line(reading, column), yaxis=yaxis, fill=fill)
-
-
-def _ramp(reading: SeriesReading, curve: Curve, column: int, unit_ms: int) -> go.Scatter:
-    xs, ys = ramp_line(reading, column)
-    scaled = [None if y is None else y / unit_ms for y in ys]
-    return curve_trace(curve, (xs, scaled), shape="linear", fill="tozeroy")
 
 
 def curve_trace(
@@ -236,7 +221,6 @@ class _Look:
 
 
 def series_context(request: HttpRequest, cluster_id: int, kind: SeriesKind, name: str) -> Mapping[str, Any]:
-    """Return the context of a subject's figures over the page's range."""
     shown = page_context.chrome_of(request).time_range.window()
     subject = series_queries.read_series(cluster_id, kind, name, shown, now_ms=now_ms(request))
     return {"series": _view(cluster_id, subject), "shown": shown}
@@ -323,4 +307,4 @@ def subject_history(request: HttpRequest, cluster: str, subject: str) -> Mapping
 
 def events_url(cluster: str, name: str) -> str:
     """Return the address of the events whose subject contains a name."""
-    return f"{reverse('events')}?{urlencode({'cluster': cluster, 'q': name[:LONGEST_SEARCH]})}"
+    return reverse("events", query={"cluster": cluster, "q": name[:LONGEST_SEARCH]})

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.urls import reverse
-from django.utils.http import urlencode
 
 from dashboard.labels.flow import AUDIT_LABELS, GUARANTEE_LABELS, HEALTH_LABELS, LINK_WORDS, proof_label
 from dashboard.runtime.criteria import Number, Page, page_of
@@ -156,7 +155,6 @@ def pipeline_details(chosen: ListedPipeline, batches: Number) -> Mapping[str, An
     pipeline, cluster = chosen.proof.pipeline, chosen.of.cluster
     beside = _beside(chosen.of.flow, pipeline)
     ends = [_proved_edge(pipeline, audit) for audit in chosen.audits]
-    wanted = {"cluster": cluster, "end": str(pipeline.end.id)}
     return {
         "proof": chosen.proof,
         "links": list(_links(chosen, chosen.proof, list(zip(ends, tables, strict=True)))),
@@ -164,7 +162,7 @@ def pipeline_details(chosen: ListedPipeline, batches: Number) -> Mapping[str, An
         "more_beside": len(beside[_MOST_BESIDE:]),
         "audits": [],
         "focus": focus_url(cluster, pipeline.end.id),
-        "download": f"{reverse('pipeline-proof')}?{urlencode(wanted)}",
+        "download": reverse("pipeline-proof", query={"cluster": cluster, "end": str(pipeline.end.id)}),
     }
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from django.urls import reverse
-from django.utils.http import urlencode
 
 from dashboard.labels.flow import HEALTH_LABELS
 from dashboard.runtime.criteria import LONGEST_SEARCH
@@ -83,8 +82,7 @@ def latency_words(latency: Latency) -> tuple[str, str]:
 
 
 def focus_url(cluster: str, node: NodeId) -> str:
-    """Return the address of the flow around a node."""
-    return f"{reverse('pipelines')}?{urlencode({'cluster': cluster, 'focus': str(node)})}"
+    return reverse("pipelines", query={"cluster": cluster, "focus": str(node)})
 
 
 def _edge_words(flow: Flow, edge: FlowEdge) -> str:
@@ -120,9 +118,7 @@ def node_url(cluster: str, node: FlowNode) -> str:
     if node.number > 1:
         return _fold_url(cluster, node)
     if node.id.kind is NodeKind.TOPIC:
-        return (
-            f"{reverse('partitions')}?{urlencode({'cluster': cluster, 'q': node.id.name[:LONGEST_SEARCH]})}"
-        )
+        return reverse("partitions", query={"cluster": cluster, "q": node.id.name[:LONGEST_SEARCH]})
     if node.id.kind is NodeKind.GROUP:
         return family_url(cluster, node.id.name)
     return addresses.subject_url(cluster, str(node.id))
@@ -130,13 +126,13 @@ def node_url(cluster: str, node: FlowNode) -> str:
 
 def _fold_url(cluster: str, node: FlowNode) -> str:
     prefix = node.label.removesuffix("*")
-    return f"{reverse('pipelines')}?{urlencode({'cluster': cluster, 'q': prefix[:LONGEST_SEARCH]})}"
+    return reverse("pipelines", query={"cluster": cluster, "q": prefix[:LONGEST_SEARCH]})
 
 
 def family_url(cluster: str, family: str) -> str:
     """Return the page of a group; for a family of groups with random ids, its list."""
     if "*" in family:
-        return f"{reverse('groups')}?{urlencode({'cluster': cluster, 'family': family})}"
+        return reverse("groups", query={"cluster": cluster, "family": family})
     return addresses.group_url(cluster, family)
 
 

@@ -286,7 +286,6 @@ def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = No
     collected=False,
 )
 def action_list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
-    """Show the newest actions that the query string asks for."""
     frame, at_ms = page_context.chrome_of(request), now_ms(request)
     filters = Filters(request.GET, wanted)
     nouns = {act: style.noun for act, style in action_labels.ACTS.items()}
@@ -347,7 +346,6 @@ ROUTES = (
         "actions",
         action_list,
         search=_search,
-        plural="actions",
         key="a",
         heading="Respond",
         shows=ACTIONS,

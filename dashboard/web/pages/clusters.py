@@ -100,7 +100,6 @@ ROUTES = (
         "clusters",
         "clusters",
         cluster_list,
-        plural="clusters",
         key="c",
         heading="Admin",
         shows=EVERYTHING,

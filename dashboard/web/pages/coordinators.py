@@ -17,7 +17,6 @@ from fenceline.formatting import count_noun
 
 @page_view("coordinators/page")
 def coordinators_page(request: HttpRequest) -> Mapping[str, Any]:
-    """Show the coordinators of the chosen cluster, or of all clusters."""
     clusters = visibility.clusters_named(page_context.chrome_of(request).cluster)
     shown = [read_coordinators(row, now_ms=now_ms(request)) for row in clusters]
     return {"clusters": shown, "headline": _headline(shown)}
@@ -45,7 +44,6 @@ ROUTES = (
         "coordinators",
         "coordinators",
         coordinators_page,
-        plural="coordinators",
         key="o",
         heading="Admin",
         shows=COORDINATORS,

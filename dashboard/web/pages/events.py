@@ -76,7 +76,6 @@ def _moved(request: HttpRequest, *_: object) -> int:
 
 @list_view("events/list", EventListQuery, depends_on=_moved)
 def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any]:
-    """Show the events of the range in the query string, newest first."""
     frame = page_context.chrome_of(request)
     shown = frame.timeline_range
     place = None if wanted.before is None else EventPlace(*wanted.before)
@@ -236,7 +235,6 @@ ROUTES = (
         "events",
         "events",
         event_list,
-        plural="events",
         key="e",
         heading="Monitor",
         shows=EVERYTHING,

@@ -6,7 +6,6 @@ cluster at most, by any part.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -64,7 +63,6 @@ def _applications(cluster: str, asked: str, now_ms: int) -> Iterable[Hit]:
 
 @signed_in
 def find_page(request: HttpRequest) -> HttpResponse:
-    """Show the hits for `q`, by kind."""
     if request.headers.get("HX-Target") == "find-results":
         return render(request, "find/_results.html", _found(request))
     return render_page(request, "find/page", lambda: _found(request))
@@ -76,7 +74,7 @@ def _found(request: HttpRequest) -> Mapping[str, Any]:
     return {
         "groups": find_anything(frame, text, now_ms=now_ms(request)),
         "text": text,
-        "search_url": f"{reverse('transactions')}?{urlencode({**kept, 'q': text})}",
+        "search_url": reverse("transactions", query={**kept, "q": text}),
     }
 
 

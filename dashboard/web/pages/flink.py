@@ -46,7 +46,6 @@ class FlinkJobListQuery(list_forms.NumberedList, flink_queries.SortedFlinkJobs):
 
 @list_view("flink/list", FlinkJobListQuery, _HEADINGS, _passing)
 def job_list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, Any]:
-    """Show one page of the jobs that match the query string."""
     page = flink_queries.job_page(wanted, page=wanted.page, size=wanted.size)
     fates = flink_queries.fates_by_job(page.items)
     return {
@@ -60,7 +59,6 @@ def job_list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, An
 @page_view("flink/detail", _passing)
 @of_known_cluster
 def job_detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
-    """Show the checkpoints of one job and the transactions in them, or a 404 page."""
     job = flink_queries.find_job(cluster, ident)
     if job is None:
         return unknown_row(cluster, ident)

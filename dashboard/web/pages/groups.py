@@ -48,7 +48,6 @@ class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
 
 @list_view("groups/list", GroupListQuery, _HEADINGS)
 def group_list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
-    """Show one page of the groups that match the query string."""
     frame = page_context.chrome_of(request)
     page = group_queries.group_page(wanted, page=wanted.page, size=wanted.size)
     statuses = group_queries.status_counts(frame.cluster)
@@ -78,7 +77,6 @@ def _row(family: Mapping[str, Any], findings: Mapping[tuple[int, str], FindingRe
 @page_view("groups/detail")
 @of_known_cluster
 def group_detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
-    """Show one group with its partitions, or a 404 page."""
     row = group_queries.find_group(cluster, group_id)
     if row is None:
         return unknown_row(cluster, group_id)

@@ -57,7 +57,6 @@ class IncidentListQuery(list_forms.ListByRow, incident_queries.IncidentCriteria)
 
 @signed_in
 def incident_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one incident, open or closed."""
     row, note = _found(number), error_note(request)
     moved = note if row.closed_ms is not None else (note, now_ms(request) // _STEP_MS)
     return render_page(
@@ -81,7 +80,6 @@ def incident_html_file(request: HttpRequest, number: int) -> HttpResponse:
 
 @signed_in
 def incident_offsets_file(request: HttpRequest, number: int) -> HttpResponse:
-    """Answer with the offsets that an incident affects, as CSV."""
     text = offsets_csv(_found(number))
     return _file(text, "text/csv", f"incident-{number}-offsets.csv")
 
@@ -125,7 +123,6 @@ def _file(text: str, content_type: str, name: str) -> HttpResponse:
 
 @list_view("incidents/list", IncidentListQuery)
 def incident_list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
-    """Show the incidents that match the query string, newest first."""
     incidents = incident_queries.incidents_before(wanted.before, wanted, limit=_ROWS + 1)
     rows, filters = incidents[:_ROWS], Filters(request.GET, wanted)
     severities = parameter_choices(IncidentListQuery, "severity")
@@ -257,7 +254,6 @@ ROUTES = (
         has_files=True,
         is_ranged=True,
         lists_open=True,
-        plural="incidents",
     ),
     PageRoute("incident", "incidents/<int:number>", incident_detail, parent="overview"),
     PageRoute("incident-markdown", "incidents/<int:number>.md", incident_markdown_file),

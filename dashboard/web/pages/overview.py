@@ -41,7 +41,6 @@ def collector_states(request: HttpRequest) -> object:
 
 @page_view("overview/page", collector_states)
 def overview_page(request: HttpRequest) -> Mapping[str, Any]:
-    """Show the verdict, the open incidents and their context."""
     frame = page_context.chrome_of(request)
     shown = _past(frame) if frame.time_range.is_past else _now(request, frame)
     return {**shown, **_queries(request, frame.cluster)}

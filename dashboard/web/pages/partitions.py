@@ -99,7 +99,6 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
 
 @list_view("partitions/list", PartitionListQuery, _HEADINGS)
 def partition_list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]:
-    """Show one page of the partitions that match the query string."""
     frame = page_context.chrome_of(request)
     page = partition_queries.partition_page(wanted, page=wanted.page, size=wanted.size)
     counts = partition_queries.verdict_counts(frame.cluster)
@@ -306,7 +305,6 @@ ROUTES = (
         "partitions",
         partition_list,
         search=_search,
-        plural="partitions",
         key="p",
         heading="Monitor",
         shows=PARTITIONS,

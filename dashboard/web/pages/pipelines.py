@@ -246,7 +246,6 @@ ROUTES = (
         "pipelines",
         "pipelines",
         pipelines_page,
-        plural="pipelines",
         key="f",
         heading="Monitor",
         shows=EVERYTHING,

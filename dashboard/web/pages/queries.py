@@ -53,7 +53,6 @@ class QueryListQuery(list_forms.NumberedList, streaming_queries.SortedQueries):
 @page_view("queries/detail", _passing)
 @of_known_cluster
 def query_detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
-    """Show one query from its offset log to the brokers, or a 404 page."""
     return one_query.query_context(request, cluster, ident)
 
 
@@ -93,7 +92,6 @@ def _rate(lately: Sequence[Batch]) -> Mapping[str, Any]:
 
 @list_view("queries/list", QueryListQuery, _HEADINGS, _passing)
 def query_list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
-    """Show one page of the streaming queries that match the query string."""
     frame = page_context.chrome_of(request)
     worst = frame.worst_findings("query")
     page = streaming_queries.query_page(

@@ -75,7 +75,6 @@ def _since_opened_ms(recovery: Recovery, at_ms: int | None) -> int | None:
 # The range "in 24 h" moves with the clock.
 @list_view("recoveries/list", RecoveryListQuery, depends_on=clock_steps(60_000))
 def recovery_list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
-    """Show the newest episodes that match the query string."""
     frame, filters = page_context.chrome_of(request), Filters(request.GET, wanted)
     recoveries, more = recovery_queries.newest_recoveries(wanted, before=wanted.before, limit=_ROWS)
     summary = recovery_queries.recovery_summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
@@ -219,7 +218,6 @@ ROUTES = (
         searched="transactional ids",
         has_files=True,
         is_ranged=True,
-        plural="recoveries",
     ),
     PageRoute("recovery", "recoveries/<str:cluster>/<int:number>", recovery_detail, parent="recoveries"),
 )

@@ -86,7 +86,6 @@ def report_page(request: HttpRequest) -> HttpResponse:
 
 
 def is_configured() -> bool:
-    """Return whether a location of reports is configured."""
     return bool(settings.FENCELINE.history_url)
 
 
@@ -260,4 +259,4 @@ def _how(cluster: str) -> Mapping[str, Any]:
     }
 
 
-ROUTES = (PageRoute("reports", "reports", report_page, plural="reports", key="r", heading="Admin"),)
+ROUTES = (PageRoute("reports", "reports", report_page, key="r", heading="Admin"),)

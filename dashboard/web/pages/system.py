@@ -59,7 +59,6 @@ _LIBRARIES = (
 
 @page_view("system/page", collector_states)
 def system_page(request: HttpRequest) -> Mapping[str, Any]:
-    """Show the watched clusters, their collectors, and their gaps."""
     frame = page_context.chrome_of(request)
     names = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
     shown = settings.FENCELINE.clusters
@@ -153,7 +152,6 @@ def _cost(rows: Sequence[Collector], minute: int) -> tuple[int, int]:
 
 
 def _topics(rows: Sequence[Position]) -> Sequence[Mapping[str, Any]]:
-    """Return the read progress of each internal topic of a cluster."""
     return [
         {
             "cluster": cluster,
@@ -232,7 +230,6 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 @signed_in
 def scene_list(request: HttpRequest) -> HttpResponse:
-    """Show all scenes and the progress of the newest run."""
     board, problem = _board(), error_note(request)
     # The clusters' revision does not count runs.
     moves = (board.model_dump_json(), problem)
@@ -273,7 +270,6 @@ ROUTES = (
         "system",
         "system",
         system_page,
-        plural="system",
         key="s",
         heading="Admin",
         as_of_now="Events name the blind spots of the range that you chose.",

@@ -93,7 +93,6 @@ def _ageing(request: HttpRequest, wanted: TransactionListQuery) -> int:
 
 @list_view("transactions/list", TransactionListQuery, _COLUMNS, _ageing)
 def transaction_list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, Any]:
-    """Show one page of the transactional ids that match the query string."""
     # Waiting readers are read only for open transactions, because they need three SQL queries for a page.
     waiting = wanted.only_open
     findings = page_context.chrome_of(request).worst_findings("transaction")
@@ -131,7 +130,6 @@ def _line(
 @page_view("transactions/detail", clock_steps(_PASSING_MS))
 @of_known_cluster
 def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
-    """Show one transactional id, or a 404 page."""
     row = transaction_queries.find_transaction(cluster, transactional_id)
     if row is not None:
         key = bytes(row.key)
@@ -331,7 +329,6 @@ ROUTES = (
         "transactions",
         transaction_list,
         search=_search,
-        plural="transactions",
         key="t",
         heading="Monitor",
         shows=TRANSACTIONS,

@@ -69,7 +69,6 @@ class _Body:
                 raise _RefusedBody(HTTPStatus.SERVICE_UNAVAILABLE, why)
 
     def release(self) -> None:
-        """Leave the lane."""
         self.lane.held -= self.counted
         self.counted = 0
 
@@ -87,7 +86,6 @@ class BodyLimits:
         self._app, self._small, self._ingest, self._may_post = app, small, ingest, may_post
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request or refuse its body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -38,7 +38,6 @@ class Protocol(H11Protocol):
         self._header_timer = self.loop.call_later(HEADER_S, self._header_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all waiting."""
         self._stop_waiting()
         super().connection_lost(exc)
 

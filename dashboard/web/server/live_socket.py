@@ -85,7 +85,6 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         self._checks = asyncio.create_task(self._check_regularly())
 
     async def disconnect(self, code: int) -> None:
-        """Leave the group."""
         if self._checks is not None:
             self._checks.cancel()
         await self.channel_layer.group_discard(GROUP, self.channel_name)
@@ -96,12 +95,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         """Ignore messages of clients, because their requests use HTTP."""
 
     async def bell(self, bell: Bell) -> None:
-        """Forward a bell of a cluster that the user may see."""
         if self.clusters is None or bell["cluster"] in self.clusters:
             await self.send_json({key: value for key, value in bell.items() if key != "type"})
 
     async def session_check(self, check: SessionCheck) -> None:
-        """Close the socket if its session has ended."""
         is_mine = check["user"] in (None, self.user_id)
         if check["session"] == self.session or (not check["session"] and is_mine):
             await self._close_if_ended()

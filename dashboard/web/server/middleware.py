@@ -171,7 +171,6 @@ class Callers:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer a request, or refuse it."""
         try:
             if (answer := sign_in_by_proxy(request)) is not None:
                 return answer

@@ -37,7 +37,6 @@ class RequestThreads(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer a request in its thread."""
         return await sync_to_async(self.get_response)(request)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

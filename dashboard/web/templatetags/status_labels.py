@@ -158,7 +158,6 @@ def kind_means(kind: str) -> str:
 
 @register.filter
 def origin_words(origin: str) -> str:
-    """Return the origin of a delivery as words of a filter."""
     return alert_labels.ORIGINS[origin]
 
 

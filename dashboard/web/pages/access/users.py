@@ -137,20 +137,17 @@ _TOKENS = _headings("Token", "Role", "Clusters", "State", "Expires", "Last used"
 @_shown
 @list_view("access/list", NumberedList, _USERS, depends_on=_read_users, collected=False)
 def user_list(request: HttpRequest, wanted: NumberedList) -> Mapping[str, Any]:
-    """Show the users with role, state and last sign-in."""
     return _listed(request, _read_users(request, wanted))
 
 
 @_shown
 @list_view("access/tokens", NumberedList, _TOKENS, depends_on=_read_tokens, collected=False)
 def token_list(request: HttpRequest, wanted: NumberedList) -> Mapping[str, Any]:
-    """Show the tokens with role, state, end and last use."""
     return _listed(request, _read_tokens(request, wanted))
 
 
 @_shown
 def user_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one user, and the forms that change it."""
     user, problem = _found(number), error_note(request)
     line = _user_line(user)
     refused = _refusal(request) or users.refusal_of_change(user, _self(request))

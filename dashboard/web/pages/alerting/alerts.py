@@ -153,7 +153,6 @@ def _moves(request: HttpRequest, *_: object) -> object:
 
 @list_view("alerts/list", AlertListQuery, depends_on=_moves)
 def alert_list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
-    """Show one page of the alerts that match the query string."""
     frame, now = page_context.chrome_of(request), now_ms(request)
     page = alert_queries.alert_page(wanted, page=wanted.page, size=wanted.size, now_ms=now)
     whole = alert_queries.AlertCriteria.between(wanted.from_ms, wanted.to_ms, cluster=frame.cluster)
@@ -308,7 +307,6 @@ ROUTES = (
         "alerts",
         alert_list,
         search=_search,
-        plural="alerts",
         key="l",
         heading="Respond",
         shows=ALERTS,
@@ -324,7 +322,6 @@ ROUTES = (
         rule_list,
         search=_search_rules,
         parent="alerts",
-        plural="rules",
         as_of_now="Findings of the range that you chose are among the events.",
     ),
     PageRoute(

@@ -35,7 +35,6 @@ _UNSEEN = "unseen_secrets"
 
 @signed_in
 def channel_list(request: HttpRequest) -> HttpResponse:
-    """Show every channel with the last message to it."""
     rows = alert_queries.list_channels()
     last = alert_queries.last_deliveries(rows)
     moves = [(row.pk, row.failures, row.enabled, _moves(last.get(row.pk))) for row in rows]
@@ -44,7 +43,6 @@ def channel_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one channel: its state, its settings, its last test, and its last deliveries."""
     channel, problem = _found(number), error_note(request)
     test = alert_queries.last_deliveries([channel], origin=Delivery.Origin.TEST).get(channel.pk)
     last = alert_queries.list_deliveries(

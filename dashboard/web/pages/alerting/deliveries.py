@@ -54,7 +54,6 @@ def _moves(request: HttpRequest, wanted: DeliveryListQuery) -> object:
 
 @list_view("deliveries/list", DeliveryListQuery, depends_on=_moves, collected=False)
 def delivery_list(request: HttpRequest, wanted: DeliveryListQuery) -> Mapping[str, Any]:
-    """Show the newest deliveries that match the query string."""
     deliveries = _deliveries(request, wanted)
     channels = {str(row.pk): row.name for row in alert_queries.list_channels()}
     filters = Filters(request.GET, wanted)
@@ -72,7 +71,6 @@ def delivery_list(request: HttpRequest, wanted: DeliveryListQuery) -> Mapping[st
 
 @signed_in
 def delivery_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one delivery: its tries, its alerts, and its body."""
     delivery = _found(number)
     problem = error_note(request)
     moves = (delivery.state, delivery.attempts, delivery.next_at, problem)
@@ -159,7 +157,6 @@ ROUTES = (
         parent="alerts",
         has_files=True,
         is_ranged=True,
-        plural="deliveries",
     ),
     PageRoute("delivery", "deliveries/<int:number>", delivery_detail, parent="deliveries"),
     PageRoute("delivery-again", "deliveries/<int:number>/again", send_again),

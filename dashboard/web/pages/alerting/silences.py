@@ -32,7 +32,6 @@ _ONE = ("alertname", "cluster", "subject", "query_name")
 
 @signed_in
 def silence_list(request: HttpRequest) -> HttpResponse:
-    """Show the silences: active, scheduled and expired."""
     now = now_ms(request)
     active = list(alert_queries.list_silences("active", now_ms=now))
     scheduled = list(alert_queries.list_silences("scheduled", now_ms=now))
@@ -42,7 +41,6 @@ def silence_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def silence_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one silence and the alerts that it silences now."""
     silence, now = _found(number), now_ms(request)
     state = alert_queries.state_of(silence, now_ms=now)
     return render_page(request, "silences/detail", lambda: _detail(request, silence, state), depends_on=state)
