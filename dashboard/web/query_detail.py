@@ -68,7 +68,6 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "figures": _figures(recent),
         "lag": behind,
         "lost": sum(part.lost_offsets or 0 for part in parts),
-        "tab": tab,
         "tabs": detail_tabs(request.GET, tabs),
         "tab_template": f"queries/_{tab}.html",
         **_TABS[tab][1](page),
@@ -204,7 +203,6 @@ def _figures(lately: Sequence[Batch]) -> Mapping[str, Any]:
         "p50": took[len(took) // 2] if took else None,
         "p99": took[min(len(took) - 1, len(took) * 99 // 100)] if took else None,
         "rate": lately[-1].processed_rate if lately else None,
-        "input_rate": lately[-1].input_rate if lately else None,
         "points": [
             (batch.started_ms or 0, round(batch.processed_rate))
             for batch in lately

@@ -243,21 +243,12 @@ def _box(name: str, x: int, y: int, *, lit: bool) -> Mapping[str, Any]:
 
 
 def _line(start: tuple[int, int], end: tuple[int, int], across: bool, passed: bool) -> Mapping[str, Any]:
+    (x1, y1), (x2, y2) = start, end
     if across:
-        return {
-            "x1": start[0] + _WIDTH,
-            "y1": start[1] + _HEIGHT // 2,
-            "x2": end[0],
-            "y2": end[1] + _HEIGHT // 2,
-            "passed": passed,
-        }
-    return {
-        "x1": start[0] + _WIDTH // 2,
-        "y1": start[1] + _HEIGHT,
-        "x2": end[0] + _WIDTH // 2,
-        "y2": end[1],
-        "passed": passed,
-    }
+        ends = x1 + _WIDTH, y1 + _HEIGHT // 2, x2, y2 + _HEIGHT // 2
+    else:
+        ends = x1 + _WIDTH // 2, y1 + _HEIGHT, x2 + _WIDTH // 2, y2
+    return {**dict(zip(("x1", "y1", "x2", "y2"), ends, strict=True)), "passed": passed}
 
 
 def _way_to(state: TransactionState) -> Sequence[tuple[TransactionState, TransactionState]]:

@@ -96,7 +96,6 @@ def event_figure(
         barmode="overlay",
         hovermode="closest",
         showlegend=False,
-        uirevision="kept",
         margin={"l": 8, "r": 8, "t": 4, "b": 4 if panels else 22},
         xaxis=time_axis(from_ms, to_ms).update(anchor="y"),
         yaxis=lane_axis(LANES[::-1]).update(domain=[bottom, 1], automargin=True),
@@ -216,7 +215,6 @@ def ends_figure(buckets: Sequence[Bucket], durations: Sequence[Histogram]) -> Fi
     layout = go.Layout(
         barmode="stack",
         hovermode="x unified",
-        uirevision="kept",
         legend=LEGEND,
         margin={"l": 44, "r": 8, "t": 26, "b": 22},
         xaxis=time_axis(buckets[0].start_ms, last.start_ms + last.span_ms).update(anchor="y"),
@@ -249,7 +247,6 @@ def duration_histogram(durations: Histogram) -> Figure:
     layout = go.Layout(
         hovermode="closest",
         showlegend=False,
-        uirevision="kept",
         margin={"l": 44, "r": 8, "t": 8, "b": 22},
         xaxis=go.layout.XAxis(type="log", ticksuffix=" ms", tickformat="~s", showgrid=False, nticks=6),
         yaxis=count_axis(3),

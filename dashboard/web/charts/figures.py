@@ -74,7 +74,6 @@ def activity_strip(buckets: Sequence[Bucket]) -> Figure:
         barmode="stack",
         bargap=0.16,
         hovermode="x unified",
-        uirevision="kept",
         showlegend=False,
         margin={"l": 44, "r": 8, "t": 8, "b": 22},
         xaxis=time_axis(start_ms, end_ms).update(anchor="y"),
@@ -103,7 +102,6 @@ def timeline_figure(
         barmode="overlay",
         bargap=0.5,
         hovermode="closest",
-        uirevision="kept",
         showlegend=True,
         legend=LEGEND,
         margin={"l": 84, "r": 10, "t": 26, "b": 22},
@@ -130,7 +128,8 @@ _SYMBOLS = {
 
 
 def plotly_figure(traces: Sequence[go.Bar | go.Scatter], layout: go.Layout) -> Figure:
-    """Return a figure for `Plotly.react`, ready for JSON."""
+    """Return a figure for `Plotly.react`, ready for JSON; it keeps the reader's zoom at a refetch."""
+    layout.uirevision = "kept"
     return {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
 
 

@@ -70,7 +70,6 @@ def incident_figure(lanes: Sequence[IncidentLane], *, from_ms: int, to_ms: int) 
         bargap=0.3,
         hovermode="closest",
         showlegend=False,
-        uirevision="kept",
         height=_REST_PX + _LANE_PX * max(1, len(lanes)),
         margin={"l": 8, "r": 8, "t": 6, "b": 24},
         xaxis=time_axis(from_ms, to_ms),

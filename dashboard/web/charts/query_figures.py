@@ -150,7 +150,6 @@ def _layout(places: _Places) -> go.Layout:
         barmode="stack",
         bargap=0.2,
         hovermode="x unified",
-        uirevision="kept",
         dragmode=False,
         margin={"l": 46, "r": 8, "t": 26, "b": 24},
         showlegend=True,

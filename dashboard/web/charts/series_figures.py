@@ -186,7 +186,6 @@ def _figure(
     holes = [hole_trace(reading, "y3"), hole_trace(reading, "y4").update(showlegend=False)]
     layout = go.Layout(
         hovermode="x unified",
-        uirevision="kept",
         margin={"l": 8, "r": 8, "t": 26, "b": 22},
         showlegend=True,
         legend=LEGEND,

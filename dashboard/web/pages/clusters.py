@@ -48,7 +48,6 @@ def _rows(request: HttpRequest) -> Iterator[Mapping[str, Any]]:
         counts, opened = states.get(name, {}), incidents.get(name, {})
         yield {
             "name": name,
-            "incidents": opened,
             "number": sum(opened.values()),
             # The worst severity of its open incidents, "" without one.
             "severity": next((severity for severity in _WORST if severity in opened), ""),

@@ -130,7 +130,6 @@ def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Map
         "proofs_line": proofs_line([row.proof for row in listed if row.proof]),
         "parts": parts,
         "page": pipeline_page(listed, wanted.page, chosen) if shown_any else None,
-        "chosen": chosen,
         "details": pipeline_details(chosen, wanted.batches) if chosen else None,
         "troubles": [trouble for status in audits for trouble in status.troubles] if listed else (),
         "several": len(parts) > 1,

@@ -1,6 +1,7 @@
 """Recoveries: aborted transactions with the waiting readers, the lost records, and the return to work."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -32,6 +33,7 @@ _DAY_MS = 86_400_000
 #: Maximum waiting groups that a row of the list names.
 _NAMED = 2
 _COLUMNS = ("topic", "partition", "first_offset", "last_offset", "records", "sure", "note")
+_FIELDS = attrgetter("topic", "partition", "first", "last", "records", "sure", "note")
 
 
 class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCriteria):
@@ -58,7 +60,6 @@ def row_of(recovery: Recovery) -> Mapping[str, Any]:
         "of": recovery,
         "release_ms": _since_opened_ms(recovery, recovery.released_ms),
         "resume_ms": _since_opened_ms(recovery, recovery.resumed_ms),
-        "waited": waited,
         "listed_names": waited[:_NAMED],
         "more_names": len(waited[_NAMED:]),
         # Aborted records, None if unknown, and "at least", "at most" or "".
@@ -190,18 +191,7 @@ def _text(lost: Sequence[LostRecords]) -> str:
 
 
 def _csv(recovery: Recovery) -> HttpResponse:
-    rows = [
-        (
-            records.topic,
-            records.partition,
-            records.first,
-            records.last,
-            records.records,
-            records.sure,
-            records.note,
-        )
-        for records in written_records(recovery)
-    ]
+    rows = map(_FIELDS, written_records(recovery))
     response = HttpResponse(csv_text([_COLUMNS, *rows]), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = f'attachment; filename="lost-{recovery.pk}.csv"'
     response.headers["Cache-Control"] = "no-store"

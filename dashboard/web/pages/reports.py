@@ -135,7 +135,6 @@ def _shown(request: HttpRequest, cluster: str, status: Manifest | ReportTrouble 
         "trouble": trouble,
         "headline": _headline(trouble, manifest, whole, wanted, cluster, f"from {first} to {last}"),
         "newest": job_outputs.last_day(manifest) if manifest else "",
-        "whole": ReportRow("", "", whole),
         "rows": rows[:_APPLICATIONS],
         "more": len(rows) - _APPLICATIONS,
         "busiest": [

@@ -88,10 +88,15 @@ def section(
 @register.simple_block_tag
 def table(content: SafeString, css: str = "", caption: str = "", **attributes: object) -> SafeString:
     """Return a table; the body is its head (`columns`) and its rows, `caption` is for screen readers."""
-    given = {name.replace("_", "-"): value for name, value in attributes.items()}
     about = format_html('<caption class="visually-hidden">{}</caption>', caption) if caption else ""
-    shown = flatatt({"class": f"table {css}".rstrip(), **given})
+    shown = _attributes(f"table {css}", attributes)
     return format_html("<table{}>{}{}</table>", shown, about, _with_body(content))
+
+
+def _attributes(css: str, given: Mapping[str, object]) -> SafeString:
+    """Return the attributes of an element from a tag's, which have underscores for hyphens."""
+    shown = {name.replace("_", "-"): value for name, value in given.items()}
+    return flatatt({"class": css.rstrip(), **shown})
 
 
 def _with_body(content: SafeString) -> SafeString:
@@ -164,15 +169,18 @@ def notice(
     css = css or ("notice" if tone in {"warning", "critical"} else "notice notice-plain")
     if number is not None:
         attributes["id"] = f"{attributes['id']}-{number}"
-    given = flatatt({name.replace("_", "-"): value for name, value in attributes.items()})
     mark = format_html('<i class="mark mark-{}" aria-hidden="true"></i>', tone)
-    return format_html('<p class="{}"{}>{}<span>{}</span></p>', css, given, mark, SafeString(content.strip()))
+    shown = _attributes(css, attributes)
+    return format_html("<p{}>{}<span>{}</span></p>", shown, mark, SafeString(content.strip()))
 
 
 @register.inclusion_tag("components/post_button.html")
-def post_button(words: str, route: str, *args: object) -> Mapping[str, object]:
-    """Show a button that posts an empty form to a route."""
-    return {"words": words, "url": reverse(route, args=args)}
+def post_button(
+    words: str, route: str, *args: object, css: str = "", **attributes: object
+) -> Mapping[str, object]:
+    """Show a button that posts a form to a route: empty, or with the button's `name` and `value`."""
+    shown = _attributes(f"button {css}", attributes)
+    return {"words": words, "url": reverse(route, args=args), "attributes": shown}
 
 
 @register.simple_tag(takes_context=True)
