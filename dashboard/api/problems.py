@@ -22,6 +22,12 @@ from ninja.params.models import ParamModel
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from dashboard.actions.execute import ExecutionRefused
+from dashboard.actions.planning import NotPlanned
+from dashboard.alerts.deliver import CannotSend
+from dashboard.alerts.validation import Unfit
+from dashboard.history.record_lens import CannotLook
+from dashboard.incidents.operators import IncidentClosed
 from dashboard.runtime import visibility
 from dashboard.runtime.database_errors import explain_error, log_line
 from dashboard.runtime.problems import problem_response
@@ -72,6 +78,9 @@ def install_handlers(api: NinjaAPI) -> None:
     api.add_exception_handler(Http404, _not_found)
     api.add_exception_handler(HttpError, _refused)
     api.add_exception_handler(DatabaseError, database_problem)
+    api.add_exception_handler(Unfit, _unfit)
+    for refusal in (NotPlanned, ExecutionRefused, CannotSend, CannotLook, IncidentClosed):
+        api.add_exception_handler(refusal, _not_done)
 
 
 def _unauthenticated(request: HttpRequest, error: Any) -> HttpResponse:
@@ -107,6 +116,17 @@ def _refused(request: HttpRequest, error: Any) -> HttpResponse:
     if wait_s := members.get("retry_after_s"):
         response["Retry-After"] = str(wait_s)
     return response
+
+
+def _unfit(request: HttpRequest, error: Any) -> HttpResponse:
+    """Return a 422 whose `errors` names each invalid field and the reason."""
+    errors = [{"in": f"body.{name}", "message": words} for name, words in error.fields.items()]
+    return problem_response(422, str(error), errors=errors)
+
+
+def _not_done(request: HttpRequest, error: Any) -> HttpResponse:
+    """Return why an operation was not done, with the status of the reason: 409 without one."""
+    return problem_response(getattr(error, "status", 409), str(error))
 
 
 def database_problem(request: HttpRequest, error: Any) -> HttpResponse:

@@ -9,7 +9,6 @@ from typing import Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.actions import audit as action_audit
@@ -205,12 +204,9 @@ def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, Action]:
     A plan expires in 5 minutes. If every subject is refused, the plan has the reasons and cannot be executed.
     """
     actor = access.actor_of(request, "api")
-    try:
-        row = action_service.plan_for(
-            actor, asked.cluster, asked.act, asked.subjects, force=asked.force, now_ms=loop.now_ms()
-        )
-    except action_service.NotPlanned as error:
-        raise HttpError(error.status, str(error)) from error
+    row = action_service.plan_for(
+        actor, asked.cluster, asked.act, asked.subjects, force=asked.force, now_ms=loop.now_ms()
+    )
     return 201, _with_plan(row)
 
 
@@ -220,17 +216,14 @@ def execute_plan(request: HttpRequest, number: int, confirmed: ExecuteIn) -> tup
 
     A repeated request of the same caller gets the same answer. Poll the action's `state` for progress.
     """
-    try:
-        row = execute.confirm_plan(
-            _known(number),
-            digest=confirmed.digest,
-            typed=confirmed.confirm,
-            reason=confirmed.reason,
-            actor=access.actor_of(request, "api"),
-            now_ms=loop.now_ms(),
-        )
-    except execute.ExecutionRefused as refused:
-        raise HttpError(refused.status, refused.text) from refused
+    row = execute.confirm_plan(
+        _known(number),
+        digest=confirmed.digest,
+        typed=confirmed.confirm,
+        reason=confirmed.reason,
+        actor=access.actor_of(request, "api"),
+        now_ms=loop.now_ms(),
+    )
     return 202, _with_plan(row)
 
 

@@ -19,7 +19,7 @@ from dashboard.alerts.deliver import notify_pages
 from dashboard.api import schemas
 from dashboard.api.auth import require_permission
 from dashboard.api.problems import Body
-from dashboard.api.routers.alerts import KeptMatchers, Matchers, Text, invalid_fields, read_matchers
+from dashboard.api.routers.alerts import KeptMatchers, Matchers, Text, read_matchers
 from dashboard.models import Channel, Delivery
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.system import access
@@ -113,10 +113,7 @@ def get_delivery(request: HttpRequest, number: int) -> Delivery:
 def send_again(request: HttpRequest, number: int) -> Status[Delivery]:
     """Send a message once more, with the same message id; needs the role operator."""
     require_permission(request, access.SEND)
-    try:
-        row = deliver.send_again(_known_delivery(number))
-    except deliver.CannotSend as error:
-        raise HttpError(409, str(error)) from error
+    row = deliver.send_again(_known_delivery(number))
     notify_pages()
     return Status(201, row)
 
@@ -225,10 +222,7 @@ def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters])
 def add_channel(request: HttpRequest, asked: ChannelIn) -> Status[Channel]:
     """Add a channel and return it with its secret, which is not returned again. Needs the role admin."""
     actor = require_permission(request, access.CHANNELS)
-    try:
-        row = channels.add(_draft(asked, kind=asked.kind), by=actor.name, enabled=asked.enabled is not False)
-    except validation.Unfit as error:
-        raise invalid_fields(error) from error
+    row = channels.add(_draft(asked, kind=asked.kind), by=actor.name, enabled=asked.enabled is not False)
     return Status(201, row)
 
 
@@ -243,10 +237,7 @@ def change_channel(request: HttpRequest, number: int, asked: ChannelPatch) -> Ch
     """Change the given fields only; needs the role admin."""
     actor, row = require_permission(request, access.CHANNELS), _known(number)
     if asked.model_fields_set - {"enabled"}:
-        try:
-            channels.change(row, _draft(asked, row=row, kind=row.kind))
-        except validation.Unfit as error:
-            raise invalid_fields(error) from error
+        channels.change(row, _draft(asked, row=row, kind=row.kind))
     if asked.enabled is not None and asked.enabled != row.enabled:
         channels.enable(row) if asked.enabled else channels.disable(row, by=actor.name)
     return _known(number)
@@ -285,10 +276,7 @@ def send_test(request: HttpRequest, number: int) -> Delivery:
     This also works for a disabled channel. It takes up to `[alerts] timeout_s`; needs the role operator.
     """
     require_permission(request, access.SEND)
-    try:
-        return deliver.send_test(_known(number))
-    except deliver.CannotSend as error:
-        raise HttpError(409, str(error)) from error
+    return deliver.send_test(_known(number))
 
 
 def _known(number: int) -> Channel:

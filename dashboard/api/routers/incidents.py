@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
-from ninja.errors import HttpError
 from pydantic import AfterValidator, Field
 
 from dashboard.actions import offers
@@ -162,10 +161,7 @@ def get_incident(request: HttpRequest, number: int) -> Incident:
 def acknowledge_incident(request: HttpRequest, number: int) -> Incident:
     """Record that the caller handles the incident; the first caller is kept. Needs the role operator."""
     actor = require_permission(request, access.INCIDENTS, _known(number).cluster.name)
-    try:
-        operators.acknowledge_incident(number, by=actor.name, now_ms=loop.now_ms())
-    except operators.IncidentClosed as error:
-        raise HttpError(409, str(error)) from error
+    operators.acknowledge_incident(number, by=actor.name, now_ms=loop.now_ms())
     return _detail(_known(number))
 
 

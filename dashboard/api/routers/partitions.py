@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from ninja.errors import HttpError
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dashboard.api import schemas
@@ -312,10 +311,7 @@ def get_record(
     request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int, offset: int
 ) -> RecordLens:
     """Ask the leader about one offset: is its record committed, aborted, open or gone, and who wrote it?"""
-    try:
-        return record_lens.look_at_record(cluster, TopicPartition(topic, partition), offset)
-    except record_lens.CannotLook as problem:
-        raise HttpError(problem.status, str(problem)) from problem
+    return record_lens.look_at_record(cluster, TopicPartition(topic, partition), offset)
 
 
 def _with_transactions(rows: Sequence[PartitionRecord]) -> Sequence[PartitionRecord]:
