@@ -21,6 +21,7 @@ from fenceline.facts import Confidence, TransitionKind
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.losses.recoveries import RecoveryOutcome
 from fenceline.plans.plan import LIVES_MS, Act, Plan, Refusal, RefusalReason, SubjectPlan
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 
@@ -116,20 +117,17 @@ def test_a_change_is_made_only_where_a_row_is_as_expected() -> None:
 UNFIT = SubjectPlan("transaction:x", "x", {}, refusals=(Refusal(RefusalReason.PREPARE, "It is decided."),))
 
 
-@pytest.mark.parametrize(
-    ("plan", "actor", "said", "status", "text"),
-    [
-        (fence(), VERA, {}, 403, "vera may not do this"),
-        (fence(forced=True), OLGA, {}, 403, "needs the role admin"),
-        (fence(), OLGA, {"digest": "0" * 64}, 409, "not the plan that was previewed"),
-        (fence(), OLGA, {"digest": "ä"}, 409, "not the plan that was previewed"),
-        (fence(), OLGA, {"now_ms": NOW_MS + LIVES_MS}, 410, "The plan has expired at "),
-        (fence(), OLGA, {"typed": "payments-8"}, 422, "type exactly that"),
-        (fence(), OLGA, {"typed": " payments-7"}, 422, "type exactly that"),
-        (fence(), OLGA, {"reason": " \n "}, 422, "A reason is required"),
-        (fence(), OLGA, {"reason": "x" * 1_001}, 422, "has 1,001 characters"),
-        (fence(UNFIT), OLGA, {}, 422, "every subject is refused"),
-    ],
+@cases(
+    (fence(), VERA, {}, 403, "vera may not do this"),
+    (fence(forced=True), OLGA, {}, 403, "needs the role admin"),
+    (fence(), OLGA, {"digest": "0" * 64}, 409, "not the plan that was previewed"),
+    (fence(), OLGA, {"digest": "ä"}, 409, "not the plan that was previewed"),
+    (fence(), OLGA, {"now_ms": NOW_MS + LIVES_MS}, 410, "The plan has expired at "),
+    (fence(), OLGA, {"typed": "payments-8"}, 422, "type exactly that"),
+    (fence(), OLGA, {"typed": " payments-7"}, 422, "type exactly that"),
+    (fence(), OLGA, {"reason": " \n "}, 422, "A reason is required"),
+    (fence(), OLGA, {"reason": "x" * 1_001}, 422, "has 1,001 characters"),
+    (fence(UNFIT), OLGA, {}, 422, "every subject is refused"),
 )
 def test_a_plan_is_refused_unless_confirmed_as_required(
     plan: Plan, actor: Actor, said: dict[str, Any], status: int, text: str
@@ -212,16 +210,13 @@ def test_a_worker_that_lost_its_lease_writes_nothing() -> None:
     assert not action_store.take_over(settler, "s2")
 
 
-@pytest.mark.parametrize(
-    ("fates", "state"),
-    [
-        ([SubjectOutcome.DONE, SubjectOutcome.DONE], Action.State.DONE),
-        ([SubjectOutcome.DONE, SubjectOutcome.SKIPPED], Action.State.DONE),
-        ([SubjectOutcome.DONE, SubjectOutcome.STALE, SubjectOutcome.UNKNOWN], Action.State.PARTLY),
-        ([SubjectOutcome.STALE, SubjectOutcome.STALE], Action.State.STALE),
-        ([SubjectOutcome.STALE, SubjectOutcome.FAILED], Action.State.FAILED),
-        ([SubjectOutcome.FAILED, SubjectOutcome.UNKNOWN], Action.State.UNKNOWN),
-    ],
+@cases(
+    ([SubjectOutcome.DONE, SubjectOutcome.DONE], Action.State.DONE),
+    ([SubjectOutcome.DONE, SubjectOutcome.SKIPPED], Action.State.DONE),
+    ([SubjectOutcome.DONE, SubjectOutcome.STALE, SubjectOutcome.UNKNOWN], Action.State.PARTLY),
+    ([SubjectOutcome.STALE, SubjectOutcome.STALE], Action.State.STALE),
+    ([SubjectOutcome.STALE, SubjectOutcome.FAILED], Action.State.FAILED),
+    ([SubjectOutcome.FAILED, SubjectOutcome.UNKNOWN], Action.State.UNKNOWN),
 )
 def test_the_state_of_an_action_follows_its_subjects(
     fates: Sequence[SubjectOutcome], state: Action.State

@@ -25,6 +25,7 @@ from fenceline.facts import (
 )
 from fenceline.kafka.fold import transition_ring
 from fenceline.limits import Limits
+from tests.cases import cases
 from tests.db.conftest import NOW_MS
 from tests.db.factories import prod
 from tests.factories import tail_batch
@@ -218,23 +219,14 @@ def test_a_tail_that_aggregated_before_the_result_is_stored_aggregates_again(
 
 
 @pytest.mark.parametrize("at", BETWEEN)
-@pytest.mark.parametrize(
-    ("number", "written"),
-    [
-        (1, [FENCE[1]._replace(producer_id=PRODUCER + 1), FENCE[0]._replace(producer_id=PRODUCER + 1)]),
-        (2, [FENCE[1]._replace(producer_epoch=EPOCH + 3), FENCE[0]._replace(producer_epoch=EPOCH + 2)]),
-        (
-            3,
-            [
-                FENCE[1]._replace(transactional_id="payments-8"),
-                FENCE[0]._replace(transactional_id="payments-8"),
-            ],
-        ),
-        (4, [FENCE[0]._replace(state=TransactionState.PREPARE_COMMIT.value, fence=False)]),
-    ],
+@cases(
+    (1, [FENCE[1]._replace(producer_id=PRODUCER + 1), FENCE[0]._replace(producer_id=PRODUCER + 1)]),
+    (2, [FENCE[1]._replace(producer_epoch=EPOCH + 3), FENCE[0]._replace(producer_epoch=EPOCH + 2)]),
+    (3, [FENCE[1]._replace(transactional_id="payments-8"), FENCE[0]._replace(transactional_id="payments-8")]),
+    (4, [FENCE[0]._replace(state=TransactionState.PREPARE_COMMIT.value, fence=False)]),
 )
 def test_transitions_of_others_are_not_attributed(
-    tail: Lease, number: int, written: list[WrittenRecord], at: int
+    tail: Lease, at: int, number: int, written: list[WrittenRecord]
 ) -> None:
     expected = unattributed(tail, fenced(100))
     store_result_between(tail, fenced(100), at, written)

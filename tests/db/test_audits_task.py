@@ -20,6 +20,7 @@ from dashboard.tasks import polls
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest, AuditVerdict, audits_folder
 from fenceline.spark.records import QueryState
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import Take
 from tests.turns import take_turns
@@ -132,10 +133,7 @@ def _deny(file: Path) -> None:
     file.mkdir()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [(_tear, "it is torn or no manifest"), (_outdate, "its format is 2"), (_deny, "000000000012.json:")],
-)
+@cases((_tear, "it is torn or no manifest"), (_outdate, "its format is 2"), (_deny, "000000000012.json:"))
 def test_a_manifest_that_cannot_be_read_is_a_gap_of_its_pipeline(
     folder: Path, lease: Lease, spoil: Callable[[Path], None], reason: str
 ) -> None:

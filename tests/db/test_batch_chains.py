@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -23,6 +22,7 @@ from fenceline.facts import TransitionKind
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.records import Decided, DecisionOutcome
 from fenceline.spark.safe_to_restart import RestartSafety
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import batch, decision, decision_end, decision_row, prod, query, sink_transaction
@@ -71,16 +71,13 @@ def test_a_decided_batch_in_progress_has_its_commits_pending() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("number", "columns", "after_ms", "wanted", "why"),
-    [
-        (1, {}, 1_000, "DDDwww", "its driver is heard"),
-        (2, {"state": "failed"}, 1_000, "DDDBww", "it ended with an exception"),
-        (3, {"state": "stopped"}, 1_000, "DDDBww", "it was stopped"),
-        (4, {"state": "unheard", "heard_ms": None}, 1_000, "DDDwww", "no listener: who knows"),
-        (5, {"state": "unheard", "heard_ms": None}, 10_001, "DDDBww", "but nobody has gone on for long"),
-        (6, {}, 10_001, "DDDBww", "neither has a driver that is heard"),
-    ],
+@cases(
+    (1, {}, 1_000, "DDDwww", "its driver is heard"),
+    (2, {"state": "failed"}, 1_000, "DDDBww", "it ended with an exception"),
+    (3, {"state": "stopped"}, 1_000, "DDDBww", "it was stopped"),
+    (4, {"state": "unheard", "heard_ms": None}, 1_000, "DDDwww", "no listener: who knows"),
+    (5, {"state": "unheard", "heard_ms": None}, 10_001, "DDDBww", "but nobody has gone on for long"),
+    (6, {}, 10_001, "DDDBww", "neither has a driver that is heard"),
 )
 def test_a_decision_is_completed_by_its_driver_or_by_recovery(
     number: int, columns: dict[str, Any], after_ms: int, wanted: str, why: str
@@ -92,15 +89,12 @@ def test_a_decision_is_completed_by_its_driver_or_by_recovery(
     assert chain_letters(NOW_MS + after_ms) == wanted, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "state", "columns", "wanted", "why"),
-    [
-        (1, "CompleteCommit", {}, "DDDDww", "committed"),
-        (2, "CompleteCommit", {"producer_epoch": 4, "client_version": 2}, "DDDDww", "by protocol 2"),
-        (3, "CompleteAbort", {"producer_epoch": 4}, "DDDBww", "timed out"),
-        (4, "Ongoing", {"started_ms": NOW_MS + 9, "producer_epoch": 4}, "DDD?ww", "the id has gone on"),
-        (5, "Ongoing", {"producer_id": 9}, "DDD?ww", "it has another producer id"),
-    ],
+@cases(
+    (1, "CompleteCommit", {}, "DDDDww", "committed"),
+    (2, "CompleteCommit", {"producer_epoch": 4, "client_version": 2}, "DDDDww", "by protocol 2"),
+    (3, "CompleteAbort", {"producer_epoch": 4}, "DDDBww", "timed out"),
+    (4, "Ongoing", {"started_ms": NOW_MS + 9, "producer_epoch": 4}, "DDD?ww", "the id has gone on"),
+    (5, "Ongoing", {"producer_id": 9}, "DDD?ww", "it has another producer id"),
 )
 def test_a_link_follows_the_coordinators_state(
     number: int, state: str, columns: dict[str, Any], wanted: str, why: str
@@ -244,15 +238,12 @@ def test_only_a_batch_that_stays_uncommitted_changes_the_answer() -> None:
     assert "has been prepared since" in late.sentence
 
 
-@pytest.mark.parametrize(
-    ("number", "first_seen_ms", "seen_ms", "decided_ms", "overdue", "why"),
-    [
-        (1, NOW_MS, NOW_MS, NOW_MS - 600_000, False, "the driver's clock is ten minutes behind ours"),
-        (2, NOW_MS, NOW_MS + 10_000, NOW_MS, False, "not yet"),
-        (3, NOW_MS, NOW_MS + 10_001, NOW_MS, True, "two looks ten seconds apart have found it open"),
-        (4, NOW_MS, NOW_MS + 10_001, NOW_MS + 900_000, True, "the driver's clock is ahead of ours"),
-        (5, NOW_MS, NOW_MS + 500, NOW_MS - 600_000, False, "a store so slow that no second look was made"),
-    ],
+@cases(
+    (1, NOW_MS, NOW_MS, NOW_MS - 600_000, False, "the driver's clock is ten minutes behind ours"),
+    (2, NOW_MS, NOW_MS + 10_000, NOW_MS, False, "not yet"),
+    (3, NOW_MS, NOW_MS + 10_001, NOW_MS, True, "two looks ten seconds apart have found it open"),
+    (4, NOW_MS, NOW_MS + 10_001, NOW_MS + 900_000, True, "the driver's clock is ahead of ours"),
+    (5, NOW_MS, NOW_MS + 500, NOW_MS - 600_000, False, "a store so slow that no second look was made"),
 )
 def test_a_decision_is_overdue_by_the_instants_of_polls(
     number: int, first_seen_ms: int, seen_ms: int, decided_ms: int, overdue: bool, why: str
@@ -263,18 +254,15 @@ def test_a_decision_is_overdue_by_the_instants_of_polls(
     assert is_overdue(row, kept, NOW_MS + 25_000) is overdue, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "columns", "committed", "headline"),
-    [
-        (1, {"heard_ms": NOW_MS - 3_000}, 1,
-         "Batch 3 is prepared and the driver is gone (no heartbeat since 11:06:37 UTC): a restart finishes "
-         "it until 11:07:40 UTC."),
-        (2, {"state": "failed", "ended_ms": NOW_MS}, 1,
-         "Batch 3 is prepared and the driver is gone (failed at 11:06:40 UTC): a restart finishes it until "
-         "11:07:40 UTC."),
-        (3, {"state": "stopped", "ended_ms": NOW_MS}, 2,
-         "Batch 3 is prepared and the driver is gone (stopped at 11:06:40 UTC): a restart finishes it."),
-    ],
+@cases(
+    (1, {"heard_ms": NOW_MS - 3_000}, 1,
+     "Batch 3 is prepared and the driver is gone (no heartbeat since 11:06:37 UTC): a restart finishes "
+     "it until 11:07:40 UTC."),
+    (2, {"state": "failed", "ended_ms": NOW_MS}, 1,
+     "Batch 3 is prepared and the driver is gone (failed at 11:06:40 UTC): a restart finishes it until "
+     "11:07:40 UTC."),
+    (3, {"state": "stopped", "ended_ms": NOW_MS}, 2,
+     "Batch 3 is prepared and the driver is gone (stopped at 11:06:40 UTC): a restart finishes it."),
 )  # fmt: skip
 def test_a_stopped_driver_with_a_prepared_batch_is_named_with_its_deadline(
     number: int, columns: dict[str, Any], committed: int, headline: str
@@ -298,12 +286,9 @@ def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
     assert (found.safe, found.open_ids) == (True, (NAME,))
 
 
-@pytest.mark.parametrize(
-    ("number", "columns", "word"),
-    [
-        (1, {"checkpoint": ""}, "no configured root holds its checkpoint"),
-        (2, {"error": "permission denied"}, "permission denied"),
-    ],
+@cases(
+    (1, {"checkpoint": ""}, "no configured root holds its checkpoint"),
+    (2, {"error": "permission denied"}, "permission denied"),
 )
 def test_an_unread_query_has_no_answer(number: int, columns: dict[str, Any], word: str) -> None:
     factories.collectors("checkpoints")

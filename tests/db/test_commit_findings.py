@@ -30,6 +30,7 @@ from fenceline.engines.flink.records import Committable
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.losses.recoveries import DELETED, LostRecords
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import prod
@@ -109,12 +110,9 @@ def test_an_abort_after_the_decision_is_a_loss_of_the_same_incident(tick: Tick) 
         assert list(Incident.objects.filter(closed_ms=None)) == [incident]
 
 
-@pytest.mark.parametrize(
-    ("number", "is_savepoint", "started_ms", "why"),
-    [
-        (1, True, NOW_MS - 120_000, "a savepoint decides only for who is restored from it"),
-        (2, False, NOW_MS - 50_000, "the id is used again, under the same epoch"),
-    ],
+@cases(
+    (1, True, NOW_MS - 120_000, "a savepoint decides only for who is restored from it"),
+    (2, False, NOW_MS - 50_000, "the id is used again, under the same epoch"),
 )
 def test_what_the_checkpoint_does_not_decide_is_no_finding(
     tick: Tick, number: int, is_savepoint: bool, started_ms: int, why: str
@@ -190,14 +188,11 @@ def test_a_commit_of_what_was_open_everywhere_is_not_suspected(watch: CommitWatc
     assert other.committed_ms == STARTED_MS + 50
 
 
-@pytest.mark.parametrize(
-    ("number", "first", "then", "is_suspected", "why"),
-    [
-        (1, 800, None, True, "it is not open there any more"),
-        (2, 800, 805, True, "its first record there is another one"),
-        (3, None, None, True, "it never was"),
-        (4, None, 805, False, "it is now"),
-    ],
+@cases(
+    (1, 800, None, True, "it is not open there any more"),
+    (2, 800, 805, True, "its first record there is another one"),
+    (3, None, None, True, "it never was"),
+    (4, None, 805, False, "it is now"),
 )
 def test_what_is_suspected(
     watch: CommitWatch, number: int, first: int | None, then: int | None, is_suspected: bool, why: str
@@ -214,10 +209,7 @@ def test_what_is_suspected(
     assert bool(watch.suspected) is is_suspected, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("verdict", "first_seen_ms", "first"),
-    [("hanging", NOW_MS, None), ("open", STARTED_MS - 1, None), ("open", STARTED_MS, 800)],
-)
+@cases(("hanging", NOW_MS, None), ("open", STARTED_MS - 1, None), ("open", STARTED_MS, 800))
 def test_what_hung_before_is_not_of_the_transaction(
     watch: CommitWatch, verdict: str, first_seen_ms: int, first: int | None
 ) -> None:

@@ -33,6 +33,7 @@ from dashboard.runtime.sql import (
     write_rows,
 )
 from dashboard.runtime.write_transactions import PAUSES_S, retry_write
+from tests.cases import cases
 from tests.sql import switch_database
 
 pytestmark = pytest.mark.sql
@@ -62,29 +63,26 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_transactions.time, "sleep", lambda seconds: None)
 
 
-@pytest.mark.parametrize(
-    ("sqlstate", "said"),
-    [
-        ("40P01", "to resolve a deadlock"),
-        ("40001", "could not order this write"),
-        ("55P03", "lock_timeout"),
-        ("57014", "statement_timeout"),
-        ("25P03", "idle_in_transaction_session_timeout"),
-        ("53300", "max_connections"),
-        ("53100", "disk is full"),
-        ("25006", "takes no writes"),
-        ("28P01", "refuses the sign-in"),
-        ("3D000", "does not exist"),
-        ("42501", "may not do this"),
-        ("42P01", "manage.py prepare"),
-        ("42703", "manage.py prepare"),
-        ("57P01", "cannot be reached"),
-        ("57P03", "cannot be reached"),
-        ("08006", "cannot be reached"),
-        ("53400", "has run out of a resource"),
-        ("", "cannot be reached"),
-        ("58030", "system of the database's server"),
-    ],
+@cases(
+    ("40P01", "to resolve a deadlock"),
+    ("40001", "could not order this write"),
+    ("55P03", "lock_timeout"),
+    ("57014", "statement_timeout"),
+    ("25P03", "idle_in_transaction_session_timeout"),
+    ("53300", "max_connections"),
+    ("53100", "disk is full"),
+    ("25006", "takes no writes"),
+    ("28P01", "refuses the sign-in"),
+    ("3D000", "does not exist"),
+    ("42501", "may not do this"),
+    ("42P01", "manage.py prepare"),
+    ("42703", "manage.py prepare"),
+    ("57P01", "cannot be reached"),
+    ("57P03", "cannot be reached"),
+    ("08006", "cannot be reached"),
+    ("53400", "has run out of a resource"),
+    ("", "cannot be reached"),
+    ("58030", "system of the database's server"),
 )
 def test_each_error_has_its_own_text(sqlstate: str, said: str) -> None:
     explanation = explain_error(error(sqlstate))
@@ -241,15 +239,12 @@ def test_within_a_transaction_nothing_is_repeated() -> None:
 
 @postgresql
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("statement", "said"),
-    [
-        ("SET LOCAL statement_timeout = 1; SELECT pg_sleep(5)", "statement_timeout"),
-        ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40P01'; END $$", "to resolve a deadlock"),
-        ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '55P03'; END $$", "lock_timeout"),
-        ("SET LOCAL transaction_read_only = on; DELETE FROM dashboard_cluster", "takes no writes"),
-        ("SELECT 1 FROM no_such_table", "manage.py prepare"),
-    ],
+@cases(
+    ("SET LOCAL statement_timeout = 1; SELECT pg_sleep(5)", "statement_timeout"),
+    ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40P01'; END $$", "to resolve a deadlock"),
+    ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '55P03'; END $$", "lock_timeout"),
+    ("SET LOCAL transaction_read_only = on; DELETE FROM dashboard_cluster", "takes no writes"),
+    ("SELECT 1 FROM no_such_table", "manage.py prepare"),
 )
 def test_errors_of_the_server_are_explained(statement: str, said: str) -> None:
     with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:

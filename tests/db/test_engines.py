@@ -22,6 +22,7 @@ from dashboard.runtime.leases import Lease
 from dashboard.tasks import polls
 from fenceline.engines.status import EngineKind
 from fenceline.limits import Limits
+from tests.cases import cases
 from tests.db.conftest import NOW_MS, Take
 from tests.turns import take_turns
 
@@ -176,23 +177,15 @@ def slow(path: str) -> tuple[int, Mapping[str, str], bytes]:
     return 200, {}, b"{}"
 
 
-@pytest.mark.parametrize(
-    ("number", "answer", "words", "why"),
-    [
-        (
-            1,
-            lambda path: (200, {}, b"<html>"),
-            "with no JSON: is it the URL of a Flink JobManager?",
-            "a page",
-        ),
-        (2, lambda path: (200, {}, b'{"version": "4"}'), "in a form that is not known", "another API"),
-        (3, lambda path: (404, {}, b"{}"), "answers /v1/config with 404", "another path"),
-        (4, lambda path: (401, {}, b""), "refuses the request (401): set headers", "credentials"),
-        (5, lambda path: (302, {"Location": "http://127.0.0.1:1/"}, b""), "which is not followed", "a login"),
-        (6, slow, "does not answer in time", "too slow"),
-        (7, lambda path: (200, {}, b" " * 9_000_000), "more than 8,000,000 bytes", "too large"),
-        (8, lambda path: (200, {}, b'{"flink-version": "9", "jobs": [{}]}'), "docs/engines.md", "newer"),
-    ],
+@cases(
+    (1, lambda path: (200, {}, b"<html>"), "with no JSON: is it the URL of a Flink JobManager?", "a page"),
+    (2, lambda path: (200, {}, b'{"version": "4"}'), "in a form that is not known", "another API"),
+    (3, lambda path: (404, {}, b"{}"), "answers /v1/config with 404", "another path"),
+    (4, lambda path: (401, {}, b""), "refuses the request (401): set headers", "credentials"),
+    (5, lambda path: (302, {"Location": "http://127.0.0.1:1/"}, b""), "which is not followed", "a login"),
+    (6, slow, "does not answer in time", "too slow"),
+    (7, lambda path: (200, {}, b" " * 9_000_000), "more than 8,000,000 bytes", "too large"),
+    (8, lambda path: (200, {}, b'{"flink-version": "9", "jobs": [{}]}'), "docs/engines.md", "newer"),
 )
 def test_an_api_that_cannot_be_read_is_a_gap_and_the_others_go_on(
     take: Take,

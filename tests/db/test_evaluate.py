@@ -21,6 +21,7 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from fenceline.facts import Finding, Severity, Tombstone
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import evaluate_polls
@@ -170,25 +171,22 @@ def test_an_unavailable_broker_suppresses_the_partitions_it_leads(lease: Lease) 
     assert STALLED in rules(), "it waits at orders-0, which is seen"
 
 
-@pytest.mark.parametrize(
-    ("number", "source", "scope", "left", "why"),
-    [
-        (1, "partitions", "cluster", {*HANGING, *PINNED, STALLED}, "no offset is known any more"),
-        (2, "groups", "group:billing", {STALLED}, "the partitions are seen to be free"),
-        (3, "groups", "broker:2", {STALLED}, "its coordinator does not answer"),
-        (4, "groups", "broker:3", set(), "another broker hides nothing of it"),
-        (5, "transaction_state", "cluster", HANGING, "who owns a producer id is not known"),
-        (
-            6,
-            "partitions",
-            "partition:orders-1",
-            {(rule, "partition:orders-1") for rule in ("hanging", "lso_pinned")},
-            "that one alone is hidden",
-        ),
-    ],
+@cases(
+    (1, "partitions", "cluster", {*HANGING, *PINNED, STALLED}, "no offset is known any more"),
+    (2, "groups", "group:billing", {STALLED}, "the partitions are seen to be free"),
+    (3, "groups", "broker:2", {STALLED}, "its coordinator does not answer"),
+    (4, "groups", "broker:3", set(), "another broker hides nothing of it"),
+    (5, "transaction_state", "cluster", HANGING, "who owns a producer id is not known"),
+    (
+        6,
+        "partitions",
+        "partition:orders-1",
+        {(rule, "partition:orders-1") for rule in ("hanging", "lso_pinned")},
+        "that one alone is hidden",
+    ),
 )
 def test_a_tick_with_a_gap_neither_opens_nor_closes_what_it_hides(
-    number: int, source: str, scope: str, left: set[tuple[str, str]], why: str, lease: Lease
+    lease: Lease, number: int, source: str, scope: str, left: set[tuple[str, str]], why: str
 ) -> None:
     stuck()
     evaluate_polls(lease, NOW_MS)

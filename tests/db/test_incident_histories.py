@@ -25,6 +25,7 @@ from fenceline.incidents.impact import ImpactFigures
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.records import DecisionOutcome
 from fenceline.text import plain_text
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import prod
@@ -279,12 +280,9 @@ def action(subject: str, **columns: Any) -> Action:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (TransitionKind.COMMIT, "Its producer committed it at"),
-        (TransitionKind.TIMEOUT, "Its coordinator aborted it at its timeout at"),
-    ],
+@cases(
+    (TransitionKind.COMMIT, "Its producer committed it at"),
+    (TransitionKind.TIMEOUT, "Its coordinator aborted it at its timeout at"),
 )
 def test_a_transaction_that_ended_by_itself(kind: TransitionKind, words: str) -> None:
     factories.recent_end("payments-7", kind, producer_id=7, started_ms=NOW_MS)

@@ -13,6 +13,7 @@ from collectors.checkpoints import collector as checkpoint_collector
 from dashboard.models import Batch, Query
 from dashboard.streaming.lag import query_sources
 from dashboard.streaming.rule_input import Queries
+from tests.cases import cases
 from tests.db import factories
 from tests.db.checkpoint_stage import CheckpointStage
 from tests.db.conftest import NOW_MS, Take
@@ -145,9 +146,7 @@ def expect(new: int, *, old: int = 7) -> None:
     assert planned(NEW) == {n: ANEW_MS + n for n in range(new)}
 
 
-@pytest.mark.parametrize(
-    ("polls_between", "batches"), [(0, 2), (0, 9), (1, 7), (1, 9), (3, 2), (3, 7), (8, 9)]
-)
+@cases((0, 2), (0, 9), (1, 7), (1, 9), (3, 2), (3, 7), (8, 9))
 def test_a_checkpoint_made_anew_has_its_own_history(
     redone: CheckpointStage, polls_between: int, batches: int
 ) -> None:

@@ -33,6 +33,7 @@ from fenceline.alerts.engine import Alerting
 from fenceline.limits import Limits
 from sandbox.options import ROOT
 from sandbox.receiver.server import signature_problem
+from tests.cases import cases
 
 pytestmark = pytest.mark.django_db
 
@@ -260,9 +261,7 @@ def test_a_name_that_is_taken_is_said_and_stops_no_start(
     assert Channel.objects.get().created_by == "ada"
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"), [(HOOK, True), (f"{HOOK}s", False), ("https://a.example/hook", False)]
-)
+@cases((HOOK, True), (f"{HOOK}s", False), ("https://a.example/hook", False))
 def test_only_the_receiver_s_own_address_is_known_as_such(settings: Any, url: str, expected: bool) -> None:
     settings.DEMO_RECEIVER = FIRST
     assert channels.is_demo_receiver(url) is expected

@@ -17,6 +17,7 @@ from dashboard.streaming.rule_input import Queries
 from fenceline.limits import Limits
 from fenceline.rules import RULES
 from fenceline.snapshot import Snapshot
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import batch, decision, decision_end, decision_row, prod, query
@@ -61,15 +62,12 @@ def safe(row: Query) -> tuple[bool | None, str]:
     return answer.safe, answer.sentence
 
 
-@pytest.mark.parametrize(
-    ("number", "facts", "severity", "words"),
-    [
-        (1, {"end": 20}, "critical", "gone was deleted with 10 unread records"),
-        (2, {"end": 11}, "critical", "gone was deleted with 1 unread record"),
-        (3, {"end": 10}, "warning", "gone was deleted; all of it was read"),
-        (4, {"end": 20, "log_start": 15}, "critical", "gone was deleted with 5 unread records"),
-        (5, {"end": None}, "warning", "gone was deleted, and how many records were unread is not known"),
-    ],
+@cases(
+    (1, {"end": 20}, "critical", "gone was deleted with 10 unread records"),
+    (2, {"end": 11}, "critical", "gone was deleted with 1 unread record"),
+    (3, {"end": 10}, "warning", "gone was deleted; all of it was read"),
+    (4, {"end": 20, "log_start": 15}, "critical", "gone was deleted with 5 unread records"),
+    (5, {"end": None}, "warning", "gone was deleted, and how many records were unread is not known"),
 )
 def test_a_deleted_topic_is_found_and_its_query_is_not_safe(
     number: int, facts: dict[str, Any], severity: str, words: str
@@ -106,12 +104,9 @@ def test_a_topic_that_was_never_listed_is_not_known_to_be_deleted() -> None:
     assert safe(row)[0] is None
 
 
-@pytest.mark.parametrize(
-    ("number", "full_ms", "why"),
-    [
-        (1, None, "no list was read yet"),
-        (2, NOW_MS - HOUR_MS + 9_000, "the list may be older than the topic"),
-    ],
+@cases(
+    (1, None, "no list was read yet"),
+    (2, NOW_MS - HOUR_MS + 9_000, "the list may be older than the topic"),
 )
 def test_nothing_is_missed_before_a_list_shows_it(number: int, full_ms: int | None, why: str) -> None:
     row = reads(elsewhere={0: 10})
@@ -160,14 +155,11 @@ def add_query(position: int, *, topic: str = "orders", ident: str = "q-1", finis
     batch(row, 2, committed_ms=finished_ms, offsets=offsets)
 
 
-@pytest.mark.parametrize(
-    ("number", "position", "topic", "is_told", "why"),
-    [
-        (1, 812, "orders", True, "exactly at the LSO"),
-        (2, 813, "orders", False, "past it: it reads uncommitted"),
-        (3, 811, "orders", False, "it has work before it"),
-        (4, 812, "other", False, "another topic"),
-    ],
+@cases(
+    (1, 812, "orders", True, "exactly at the LSO"),
+    (2, 813, "orders", False, "past it: it reads uncommitted"),
+    (3, 811, "orders", False, "it has work before it"),
+    (4, 812, "other", False, "another topic"),
 )
 def test_a_query_at_the_lso_is_blocked(
     number: int, position: int, topic: str, is_told: bool, why: str
@@ -214,15 +206,12 @@ def at(*positions: int) -> list[list[str]]:
     return [[str(n), json.dumps({"orders": {"0": position}})] for n, position in enumerate(positions)]
 
 
-@pytest.mark.parametrize(
-    ("number", "positions", "log_start", "lags"),
-    [
-        (1, (762,), 0, (50, 5_050)),
-        (2, (762, 762, 762), 0, (50, 5_050)),
-        (3, (800, 762, 812), 0, (50, 5_050)),
-        (4, (762,), 802, (10, 5_050)),
-        (5, (762,), 812, (0, 5_050)),
-    ],
+@cases(
+    (1, (762,), 0, (50, 5_050)),
+    (2, (762, 762, 762), 0, (50, 5_050)),
+    (3, (800, 762, 812), 0, (50, 5_050)),
+    (4, (762,), 802, (10, 5_050)),
+    (5, (762,), 812, (0, 5_050)),
 )
 def test_lag(number: int, positions: tuple[int, ...], log_start: int, lags: tuple[int, int]) -> None:
     row = query()

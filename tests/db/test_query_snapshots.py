@@ -17,6 +17,7 @@ from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import Broken, QueryStatus
 from fenceline.spark.records import Damage, DecisionOutcome, QueryState
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import batch, decision, decision_end, decision_row, prod, query, sink_transaction
@@ -59,17 +60,14 @@ def test_a_query_is_read_from_its_row() -> None:
     assert found.moved_ms == NOW_MS - 500
 
 
-@pytest.mark.parametrize(
-    ("number", "columns", "alive"),
-    [
-        (1, {}, True),
-        (2, {"state": "idle"}, True),
-        (3, {"heard_ms": NOW_MS - 42_001}, None),
-        (7, {"heard_ms": NOW_MS - 12_001, "heartbeat_every_ms": 5_000}, None),
-        (4, {"state": "unheard", "heard_ms": None}, None),
-        (5, {"state": "stopped"}, False),
-        (6, {"state": "failed"}, False),
-    ],
+@cases(
+    (1, {}, True),
+    (2, {"state": "idle"}, True),
+    (3, {"heard_ms": NOW_MS - 42_001}, None),
+    (7, {"heard_ms": NOW_MS - 12_001, "heartbeat_every_ms": 5_000}, None),
+    (4, {"state": "unheard", "heard_ms": None}, None),
+    (5, {"state": "stopped"}, False),
+    (6, {"state": "failed"}, False),
 )
 def test_a_query_is_alive_while_its_driver_runs(
     number: int, columns: dict[str, Any], alive: bool | None
@@ -261,17 +259,14 @@ def test_two_folders_that_share_their_newest_batch_are_copies(
 WHERE = TopicPartition("orders", 0)
 
 
-@pytest.mark.parametrize(
-    ("number", "points", "pace", "why"),
-    [
-        (1, [(0, 100)], None, "one look tells nothing"),
-        (2, [(0, 100), (119, 200)], None, "not two minutes yet"),
-        (3, [(0, 100), (120, 220)], 1.0, "120 in 120 seconds"),
-        (4, [(0, 100), (60, 100), (120, 100)], 0.0, "it stands"),
-        (5, [(0, 900), (120, 0), (180, 60)], None, "it went back: another topic of that name"),
-        (6, [(0, 0), (3_000, 0), (3_601, 3_000)], 3_000 / 601, "an hour is looked back on"),
-        (7, [(0, 0), *((n, n) for n in range(1, 241))], 1.0, "each second, thinned out"),
-    ],
+@cases(
+    (1, [(0, 100)], None, "one look tells nothing"),
+    (2, [(0, 100), (119, 200)], None, "not two minutes yet"),
+    (3, [(0, 100), (120, 220)], 1.0, "120 in 120 seconds"),
+    (4, [(0, 100), (60, 100), (120, 100)], 0.0, "it stands"),
+    (5, [(0, 900), (120, 0), (180, 60)], None, "it went back: another topic of that name"),
+    (6, [(0, 0), (3_000, 0), (3_601, 3_000)], 3_000 / 601, "an hour is looked back on"),
+    (7, [(0, 0), *((n, n) for n in range(1, 241))], 1.0, "each second, thinned out"),
 )
 def test_the_deletion_rate_of_a_log_is_measured(
     number: int, points: list[tuple[int, int]], pace: float | None, why: str

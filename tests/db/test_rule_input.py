@@ -15,6 +15,7 @@ from fenceline.facts import TransitionKind
 from fenceline.limits import Limits
 from fenceline.rules import RULES, source_collectors
 from fenceline.snapshot import Repeated, UsualCommit
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import HOUR_MS, MINUTE_MS, query
@@ -129,16 +130,13 @@ def test_timeouts_of_single_use_ids_count_for_their_application(figures: Cluster
     assert found == Repeated("application:payments", 4, 4, NOW_MS - 400_000, NOW_MS - 100_000, 60_000)
 
 
-@pytest.mark.parametrize(
-    ("number", "committed_s_ago", "times", "why"),
-    [
-        (1, 3_000, 4, "before the first"),
-        (2, 350, 3, "between the first and the second"),
-        (3, 30, 0, "after the last"),
-    ],
+@cases(
+    (1, 3_000, 4, "before the first"),
+    (2, 350, 3, "between the first and the second"),
+    (3, 30, 0, "after the last"),
 )
 def test_a_commit_of_its_application_ends_the_row(
-    number: int, committed_s_ago: int, times: int, why: str, figures: ClusterBaselines
+    figures: ClusterBaselines, number: int, committed_s_ago: int, times: int, why: str
 ) -> None:
     factories.counters(commit=1, at_ms=NOW_MS - committed_s_ago * 1_000)
     for offset in range(4):

@@ -22,6 +22,7 @@ from dashboard.streaming.queries import operator_states
 from dashboard.streaming.registry import find_or_add
 from fenceline.spark.records import Broken, CheckpointObservation, CommitsEntry, Damage, Decided, LedgerState
 from fenceline.spark.state_chains import OperatorState, StateChain
+from tests.cases import cases
 from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import (
     PATH,
@@ -232,13 +233,10 @@ def test_a_ledger_takes_precedence_over_a_listener(save: Save) -> None:
     assert Query.objects.get().sink == "exactly_once"
 
 
-@pytest.mark.parametrize(
-    ("number", "finished", "decided", "outcome", "why"),
-    [
-        (1, 4, Decided.PREPARED, "committed", "Spark went on behind it: it was done, and swept away"),
-        (2, 4, Decided.ABORTED, "aborted", "the same of an aborted round"),
-        (3, 2, Decided.PREPARED, None, "the folder was put back to before it"),
-    ],
+@cases(
+    (1, 4, Decided.PREPARED, "committed", "Spark went on behind it: it was done, and swept away"),
+    (2, 4, Decided.ABORTED, "aborted", "the same of an aborted round"),
+    (3, 2, Decided.PREPARED, None, "the folder was put back to before it"),
 )
 def test_decisions_removed_from_a_ledger_end_or_are_deleted(
     save: Save, number: int, finished: int, decided: Decided, outcome: str | None, why: str
@@ -249,13 +247,10 @@ def test_decisions_removed_from_a_ledger_end_or_are_deleted(
     assert found == ([] if outcome is None else [outcome]), f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "after"),
-    [
-        (1, None),
-        (2, ledger_state([], ledger=Broken("kafka_exactly_once/ledger.json", Damage.TORN, "cut"))),
-        (3, ledger_state([], broken=(Broken("kafka_exactly_once/3.0.decision", Damage.DENIED, "no"),))),
-    ],
+@cases(
+    (1, None),
+    (2, ledger_state([], ledger=Broken("kafka_exactly_once/ledger.json", Damage.TORN, "cut"))),
+    (3, ledger_state([], broken=(Broken("kafka_exactly_once/3.0.decision", Damage.DENIED, "no"),))),
 )
 def test_a_ledger_that_cannot_be_read_ends_nothing(
     save: Save, number: int, after: LedgerState | None

@@ -19,6 +19,7 @@ from dashboard.engines import store as store
 from dashboard.models import Cluster, Collector, FlinkCheckpointRecord, FlinkJob, GapRecord
 from dashboard.tasks import polls
 from fenceline.limits import Limits
+from tests.cases import cases
 from tests.db.conftest import NOW_MS, Take
 from tests.turns import take_turns
 from tests.unit import flink_states as states
@@ -168,13 +169,10 @@ def test_a_job_is_not_removed_while_its_root_cannot_be_listed(root: Path, poll: 
     assert "does not exist" in hold.trouble
 
 
-@pytest.mark.parametrize(
-    ("raw", "words"),
-    [
-        (states.metadata_6(5, [])[:40], "truncated"),
-        (struct.pack(">Iiq", 0x4960672D, 9, 5), "(version: 9; 2 to 6 are known here): update Fenceline"),
-        (b"", "magic"),
-    ],
+@cases(
+    (states.metadata_6(5, [])[:40], "truncated"),
+    (struct.pack(">Iiq", 0x4960672D, 9, 5), "(version: 9; 2 to 6 are known here): update Fenceline"),
+    (b"", "magic"),
 )
 def test_a_checkpoint_that_cannot_be_decoded_is_a_gap_from_the_second_poll_on(
     root: Path, poll: Poll, raw: bytes, words: str

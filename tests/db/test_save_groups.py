@@ -35,6 +35,7 @@ from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, See
 from fenceline.kafka.groups import Commit, Committed
 from fenceline.kafka.partitions import Offsets
 from fenceline.kafka.transactional_ids import key_of
+from tests.cases import cases
 from tests.db.conftest import NOW_MS, Take
 from tests.factories import record_table
 
@@ -151,15 +152,12 @@ def test_members_are_those_that_the_log_names(lease: Lease) -> None:
     assert Group.objects.get().members == 2
 
 
-@pytest.mark.parametrize(
-    ("number", "state", "members", "status"),
-    [
-        (1, "Stable", '{"a":["c","h",["elsewhere"]]}', "LEFT"),
-        (2, "Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h",["t"]]}', "STOP"),
-        (3, "Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h"]}', "STOP"),
-        (4, "Empty", '{"a":["c","h",["elsewhere"]]}', "STOP"),
-        (5, "Stable", "{}", "STOP"),
-    ],
+@cases(
+    (1, "Stable", '{"a":["c","h",["elsewhere"]]}', "LEFT"),
+    (2, "Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h",["t"]]}', "STOP"),
+    (3, "Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h"]}', "STOP"),
+    (4, "Empty", '{"a":["c","h",["elsewhere"]]}', "STOP"),
+    (5, "Stable", "{}", "STOP"),
 )
 def test_a_group_that_left_a_topic_has_not_stopped(
     lease: Lease, number: int, state: str, members: str, status: str
@@ -204,8 +202,7 @@ def test_many_groups_are_saved_in_parts(lease: Lease, monkeypatch: pytest.Monkey
     assert save(lease, replace(groups_poll(groups), at_ms=NOW_MS + 1)) == 0
 
 
-@pytest.mark.parametrize(
-    ("blocked_s", "stalled_s", "after_s"), [(10, 60, 10), (4, 60, 4), (120, 60, 60)]
+@cases((10, 60, 10), (4, 60, 4), (120, 60, 60)
 )  # fmt: skip
 def test_a_group_that_stays_at_the_lso_is_blocked_and_ok_once_it_moves(
     lease: Lease, settings: Any, blocked_s: float, stalled_s: float, after_s: int

@@ -32,6 +32,7 @@ from fenceline.kafka.partitions import (
     ProducerState,
     VerdictReason,
 )
+from tests.cases import cases
 from tests.db.conftest import NOW_MS, Take
 from tests.db.series_polls import PLACE, A, B
 
@@ -219,15 +220,12 @@ def test_partitions_of_open_transactions_and_owners_of_producer_ids_are_read(tak
 TAILS = ("transaction_state-0", "transaction_state-1")
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({}, True),
-        ({"seen_through_ms": None}, False),
-        ({"seen_through_ms": NOW_MS - 60_000}, False),
-        ({"error": "no READ on __transaction_state"}, False),
-        ({"undecoded": {"value_version": 1}}, False),
-    ],
+@cases(
+    ({}, True),
+    ({"seen_through_ms": None}, False),
+    ({"seen_through_ms": NOW_MS - 60_000}, False),
+    ({"error": "no READ on __transaction_state"}, False),
+    ({"undecoded": {"value_version": 1}}, False),
 )
 def test_all_ids_are_visible_only_while_every_tail_reads_everything(
     take: Take, change: dict[str, object], expected: bool

@@ -9,6 +9,7 @@ from dashboard.runtime import collector_store
 from dashboard.streaming import progress_store
 from dashboard.streaming.progress_store import UnassignedPost
 from fenceline.decode import ingest_payload as told
+from tests.cases import cases
 from tests.db.conftest import NOW_MS
 from tests.db.listener_posts import (
     LATER_RUN,
@@ -155,16 +156,13 @@ def test_two_drivers_with_wrong_clocks_are_ordered_by_the_local_clock() -> None:
     assert query().heard_ms == NOW_MS + 9
 
 
-@pytest.mark.parametrize(
-    ("events", "state"),
-    [
-        ([listener_event("started", NOW_MS)], "running"),
-        ([listener_event("started", NOW_MS), listener_event("idle", NOW_MS + 1)], "idle"),
-        ([listener_event("idle", NOW_MS), batch_event(3, NOW_MS + 1)], "running"),
-        ([batch_event(3, NOW_MS), listener_event("terminated", NOW_MS + 1)], "stopped"),
-        ([batch_event(3, NOW_MS), listener_event("terminated", NOW_MS + 1, exception="it broke")], "failed"),
-        ([listener_event("terminated", NOW_MS), listener_event("idle", NOW_MS + 1)], "stopped"),
-    ],
+@cases(
+    ([listener_event("started", NOW_MS)], "running"),
+    ([listener_event("started", NOW_MS), listener_event("idle", NOW_MS + 1)], "idle"),
+    ([listener_event("idle", NOW_MS), batch_event(3, NOW_MS + 1)], "running"),
+    ([batch_event(3, NOW_MS), listener_event("terminated", NOW_MS + 1)], "stopped"),
+    ([batch_event(3, NOW_MS), listener_event("terminated", NOW_MS + 1, exception="it broke")], "failed"),
+    ([listener_event("terminated", NOW_MS), listener_event("idle", NOW_MS + 1)], "stopped"),
 )
 def test_the_state_of_a_query_is_the_last_one_of_its_run(events: list[Any], state: str) -> None:
     save(*events)

@@ -21,6 +21,7 @@ from dashboard.recoveries import store as recovery_store
 from dashboard.tasks import recoveries
 from fenceline.facts import TopicPartition, TopicPartitions
 from fenceline.losses.recoveries import DELETED, RECREATED, LostRecords, WrittenTopic
+from tests.cases import cases
 from tests.db.conftest import NOW_MS, Take
 from tests.db.scenarios import AGAIN, BEGUN_MS, TAKEOVER, TakeoverScenario
 from transaction_admin.api import AdminUnavailable
@@ -179,10 +180,7 @@ def test_no_recovery_is_opened_twice(scenario: TakeoverScenario) -> None:
     assert Collector.objects.get(name=recovery_store.NAME).seen_through_ms == NOW_MS
 
 
-@pytest.mark.parametrize(
-    ("delays_ms", "ahead_ms"),
-    [((0, 0), 0), ((264, 3_400), 3_600_000), ((3_400, 264), -3_600_000), ((4_900, 4_900), 200)],
-)
+@cases(((0, 0), 0), ((264, 3_400), 3_600_000), ((3_400, 264), -3_600_000), ((4_900, 4_900), 200))
 def test_a_recovery_never_begins_after_its_end(take: Take, delays_ms: tuple[int, int], ahead_ms: int) -> None:
     """Replayed with the delay of a busy tail: half of what comes late is not taken for another clock."""
     scenario = TakeoverScenario(take, ahead_ms)
@@ -300,10 +298,7 @@ def test_the_topic_id_is_kept_while_the_transaction_is_open(scenario: TakeoverSc
     assert recovery_evidence.may_be_deleted(row) == {"payments"}
 
 
-@pytest.mark.parametrize(
-    ("ends", "since_begin"),
-    [(f"[[{BEGUN_MS - 60_000}, 90, 90]]", True), (f"[[{BEGUN_MS + 10}, 0, 0]]", False), ("", False)],
-)
+@cases((f"[[{BEGUN_MS - 60_000}, 90, 90]]", True), (f"[[{BEGUN_MS + 10}, 0, 0]]", False), ("", False))
 def test_a_topic_first_polled_after_the_beginning_may_be_another_one(
     take: Take, ends: str, since_begin: bool
 ) -> None:

@@ -15,6 +15,7 @@ from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits
 from fenceline.snapshot import Snapshot
+from tests.cases import cases
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import HOUR_MS
@@ -40,16 +41,13 @@ def test_young_and_complete_transactions_are_not_read() -> None:
     assert [(topic, list(numbers)) for topic, numbers in found.partitions] == [("orders", [0])]
 
 
-@pytest.mark.parametrize(
-    ("number", "stamped_ms", "ahead_ms", "age_s", "why"),
-    [
-        (1, -120_000, 0, 120, "clocks agree"),
-        (2, -120_000 + HOUR_MS, -HOUR_MS, 120, "its broker's clock is an hour ahead of ours"),
-        (3, -120_000 - HOUR_MS, HOUR_MS, 120, "an hour behind"),
-        (4, -5_000 - HOUR_MS, HOUR_MS, 5, "and it is young all the same"),
-        (5, -120_000 - HOUR_MS, None, 1_800, "not known: no older than since we look"),
-        (6, -120_000 + HOUR_MS, None, None, "not known, and in the future: no age"),
-    ],
+@cases(
+    (1, -120_000, 0, 120, "clocks agree"),
+    (2, -120_000 + HOUR_MS, -HOUR_MS, 120, "its broker's clock is an hour ahead of ours"),
+    (3, -120_000 - HOUR_MS, HOUR_MS, 120, "an hour behind"),
+    (4, -5_000 - HOUR_MS, HOUR_MS, 5, "and it is young all the same"),
+    (5, -120_000 - HOUR_MS, None, 1_800, "not known: no older than since we look"),
+    (6, -120_000 + HOUR_MS, None, None, "not known, and in the future: no age"),
 )
 def test_ages_are_measured_by_the_local_clock(
     number: int, stamped_ms: int, ahead_ms: int | None, age_s: float | None, why: str

@@ -45,6 +45,7 @@ from fenceline.kafka.reconcile import Correction, KnownTransaction, Listed, NotD
 from fenceline.kafka.scope import EVERYTHING, Scope
 from fenceline.plans.producers import undescribed_refusal
 from sandbox.ports import HOST
+from tests.cases import cases
 from transaction_admin import acl_probe, connection, kafka_python
 from transaction_admin.acl_probe import Trials
 from transaction_admin.api import Cost, TransactionListing
@@ -141,10 +142,7 @@ def test_rows_outside_of_the_scope_are_removed() -> None:
 NARROW = Scope(topics=("orders", "pay-*"), groups=("billing-*",), transactional_ids=("pay-*", "a.b"))
 
 
-@pytest.mark.parametrize(
-    ("name", "inside"),
-    [("orders", True), ("orders-2", False), ("pay-", True), ("pay-1", True), ("pa", False), ("*", False)],
-)
+@cases(("orders", True), ("orders-2", False), ("pay-", True), ("pay-1", True), ("pa", False), ("*", False))
 def test_a_pattern_is_a_name_or_a_beginning(name: str, inside: bool) -> None:
     assert NARROW.has_topic(name) is inside
     assert EVERYTHING.has_topic(name)
@@ -221,17 +219,14 @@ def test_a_whole_cluster_lacks_nothing() -> None:
     assert all(each.why == "" == "".join(each.remedies) for each in found(WHOLE, all_of_them=True).values())
 
 
-@pytest.mark.parametrize(
-    ("key", "lacking"),
-    [
-        (61, {"blockers", "abort_markers"}),
-        (65, {"transactions", "marker_history", "blockers"}),
-        (66, {"transactions"}),
-        (27, {"abort_markers"}),
-        (26, {"fence"}),
-        (90, {"share_groups"}),
-        (9, {"groups"}),
-    ],
+@cases(
+    (61, {"blockers", "abort_markers"}),
+    (65, {"transactions", "marker_history", "blockers"}),
+    (66, {"transactions"}),
+    (27, {"abort_markers"}),
+    (26, {"fence"}),
+    (90, {"share_groups"}),
+    (9, {"groups"}),
 )
 def test_a_request_that_a_broker_does_not_offer_is_named_with_the_broker(key: int, lacking: set[str]) -> None:
     checks = found(without(WHOLE, key))

@@ -26,6 +26,7 @@ from fenceline.alerts.engine import (
 from fenceline.alerts.labels import Matcher, MatcherSet, matchers_text, parse_matchers
 from fenceline.findings import REMOVED, RENAMED
 from fenceline.rules import RULES
+from tests.cases import cases
 
 LIMITS = Alerting(for_ticks=2, resolve_ticks=2, flap_openings=3, flap_s=60)
 SHOWN = {PENDING: "p", FIRING: "F", RESOLVED: "r"}
@@ -91,38 +92,32 @@ def run_ticks(ticks: str, limits: Alerting = LIMITS) -> tuple[str, Alert]:
     return shown, alert
 
 
-@pytest.mark.parametrize(
-    ("number", "ticks", "expected", "why"),
-    [
-        (1, "...", "---", "nothing was ever found"),
-        (2, "xxx", "pFF", "found in two complete ticks: it fires"),
-        (3, "x..", "prr", "one tick is not enough"),
-        (4, "x.x.x", "prprp", "nor is every other"),
-        (5, "x?x", "ppF", "a tick that saw nothing does not count, nor does it break the row"),
-        (6, "x????", "ppppp", "and does not open by itself"),
-        (7, "xx..", "pFFr", "missed in two complete ticks: it is over"),
-        (8, "xx.x", "pFFF", "missed once: it goes on"),
-        (9, "xx.x.x..", "pFFFFFFr", "each time from the beginning"),
-        (10, "xx????", "pFFFFF", "what cannot be seen is not over"),
-        (11, "xx.??.", "pFFFFr", "nor does it count as missed"),
-        (12, "xx.?x..", "pFFFFFr", "found again behind a gap"),
-        (13, "xx..xx", "pFFrpF", "over, and again"),
-        (14, "???xx", "---pF", "a beginning in a gap"),
-        (15, "?", "-", "nothing known, nothing seen"),
-    ],
+@cases(
+    (1, "...", "---", "nothing was ever found"),
+    (2, "xxx", "pFF", "found in two complete ticks: it fires"),
+    (3, "x..", "prr", "one tick is not enough"),
+    (4, "x.x.x", "prprp", "nor is every other"),
+    (5, "x?x", "ppF", "a tick that saw nothing does not count, nor does it break the row"),
+    (6, "x????", "ppppp", "and does not open by itself"),
+    (7, "xx..", "pFFr", "missed in two complete ticks: it is over"),
+    (8, "xx.x", "pFFF", "missed once: it goes on"),
+    (9, "xx.x.x..", "pFFFFFFr", "each time from the beginning"),
+    (10, "xx????", "pFFFFF", "what cannot be seen is not over"),
+    (11, "xx.??.", "pFFFFr", "nor does it count as missed"),
+    (12, "xx.?x..", "pFFFFFr", "found again behind a gap"),
+    (13, "xx..xx", "pFFrpF", "over, and again"),
+    (14, "???xx", "---pF", "a beginning in a gap"),
+    (15, "?", "-", "nothing known, nothing seen"),
 )
 def test_ticks(number: int, ticks: str, expected: str, why: str) -> None:
     assert run_ticks(ticks)[0] == expected, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "limits", "ticks", "expected"),
-    [
-        (1, replace(LIMITS, for_ticks=1, resolve_ticks=1), "x.x.", "FrFr"),
-        (2, replace(LIMITS, for_ticks=0, resolve_ticks=0), "x.", "Fr"),
-        (3, replace(LIMITS, for_ticks=4), "xxxx", "pppF"),
-        (4, replace(LIMITS, resolve_ticks=4), "xx....", "pFFFFr"),
-    ],
+@cases(
+    (1, replace(LIMITS, for_ticks=1, resolve_ticks=1), "x.x.", "FrFr"),
+    (2, replace(LIMITS, for_ticks=0, resolve_ticks=0), "x.", "Fr"),
+    (3, replace(LIMITS, for_ticks=4), "xxxx", "pppF"),
+    (4, replace(LIMITS, resolve_ticks=4), "xx....", "pFFFFr"),
 )
 def test_ticks_are_configured(number: int, limits: Alerting, ticks: str, expected: str) -> None:
     assert run_ticks(ticks, limits)[0] == expected, f"case {number}"
@@ -261,79 +256,67 @@ def is_matched(text: str, labels: Mapping[str, str]) -> bool:
 MATCHED_LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", you'}
 
 
-@pytest.mark.parametrize(
-    ("number", "text", "expected"),
-    [
-        (1, 'team="Payments"', [("team", "=", "Payments")]),
-        (2, 'team = "a" , topic!="b"', [("team", "=", "a"), ("topic", "!=", "b")]),
-        (3, '{team=~"a|b", topic!~"c.*",}', [("team", "=~", "a|b"), ("topic", "!~", "c.*")]),
-        (4, "team=Payments,topic=orders", [("team", "=", "Payments"), ("topic", "=", "orders")]),
-        (5, 'a="1"\nb="2"\r\n\n c="3" ', [("a", "=", "1"), ("b", "=", "2"), ("c", "=", "3")]),
-        (6, r'a="say \"hi\", \\ \n"', [("a", "=", 'say "hi", \\ \n')]),
-        (7, r'a=~"\d+\.x"', [("a", "=~", r"\d+\.x")]),
-        (8, 'a=""', [("a", "=", "")]),
-        (9, "  ", []),
-        (10, "{}", []),
-        (11, 'a="b,c}"', [("a", "=", "b,c}")]),
-    ],
+@cases(
+    (1, 'team="Payments"', [("team", "=", "Payments")]),
+    (2, 'team = "a" , topic!="b"', [("team", "=", "a"), ("topic", "!=", "b")]),
+    (3, '{team=~"a|b", topic!~"c.*",}', [("team", "=~", "a|b"), ("topic", "!~", "c.*")]),
+    (4, "team=Payments,topic=orders", [("team", "=", "Payments"), ("topic", "=", "orders")]),
+    (5, 'a="1"\nb="2"\r\n\n c="3" ', [("a", "=", "1"), ("b", "=", "2"), ("c", "=", "3")]),
+    (6, r'a="say \"hi\", \\ \n"', [("a", "=", 'say "hi", \\ \n')]),
+    (7, r'a=~"\d+\.x"', [("a", "=~", r"\d+\.x")]),
+    (8, 'a=""', [("a", "=", "")]),
+    (9, "  ", []),
+    (10, "{}", []),
+    (11, 'a="b,c}"', [("a", "=", "b,c}")]),
 )
 def test_matchers_are_read(number: int, text: str, expected: list[tuple[str, str, str]]) -> None:
     assert parse_matchers(text) == expected, f"case {number}"
 
 
-@pytest.mark.parametrize(
-    ("number", "text", "says"),
-    [
-        (1, "team", "“team” cannot be read"),
-        (2, 'team=="a"', "cannot be read"),
-        (3, 'a="1" b="2"', "and a comma between two"),
-        (4, 'a="unfinished', "cannot be read"),
-        (5, '1a="x"', "cannot be read"),
-        (6, f'a="{"a" * 1001}"', "too long"),
-        (7, ",".join(['a="1"'] * 21), "at most 20"),
-    ],
+@cases(
+    (1, "team", "“team” cannot be read"),
+    (2, 'team=="a"', "cannot be read"),
+    (3, 'a="1" b="2"', "and a comma between two"),
+    (4, 'a="unfinished', "cannot be read"),
+    (5, '1a="x"', "cannot be read"),
+    (6, f'a="{"a" * 1001}"', "too long"),
+    (7, ",".join(['a="1"'] * 21), "at most 20"),
 )
 def test_unreadable_matchers_are_refused_with_a_reason(number: int, text: str, says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
         parse_matchers(text)
 
 
-@pytest.mark.parametrize(
-    ("number", "text", "expected"),
-    [
-        (1, "", True),
-        (2, 'team="Payments"', True),
-        (3, 'team="payments"', False),
-        (4, 'team!="Orders"', True),
-        (5, 'team=~"Pay"', False),
-        (6, 'team=~"Pay.*|Orders"', True),
-        (7, 'team!~"Pay.*"', False),
-        (8, 'nobody=""', True),
-        (9, 'nobody=~".*"', True),
-        (10, 'nobody!="x"', True),
-        (11, 'nobody="x"', False),
-        (12, 'team="Payments",topic="payments"', False),
-        (13, 'topic=~"[a-z]{6}"', True),
-        (14, 'topic=~"[^o].*"', False),
-    ],
+@cases(
+    (1, "", True),
+    (2, 'team="Payments"', True),
+    (3, 'team="payments"', False),
+    (4, 'team!="Orders"', True),
+    (5, 'team=~"Pay"', False),
+    (6, 'team=~"Pay.*|Orders"', True),
+    (7, 'team!~"Pay.*"', False),
+    (8, 'nobody=""', True),
+    (9, 'nobody=~".*"', True),
+    (10, 'nobody!="x"', True),
+    (11, 'nobody="x"', False),
+    (12, 'team="Payments",topic="payments"', False),
+    (13, 'topic=~"[a-z]{6}"', True),
+    (14, 'topic=~"[^o].*"', False),
 )
 def test_labels_match(number: int, text: str, expected: bool) -> None:
     assert is_matched(text, MATCHED_LABELS) is expected, f"case {number}"
 
 
 @pytest.mark.parametrize("rule", ["late", "coordinator_overdue"])
-@pytest.mark.parametrize(
-    ("number", "text", "expected"),
-    [
-        (1, 'alertname="late"', True),
-        (2, 'alertname="coordinator_overdue"', True),
-        (3, 'alertname!="late"', False),
-        (4, 'alertname=~"late|hanging"', True),
-        (5, 'alertname=~"coordinator.*"', True),
-        (6, 'alertname!~"la.*"', False),
-        (7, 'alertname="gap"', False),
-        (8, 'subject="coordinator_overdue"', False),
-    ],
+@cases(
+    (1, 'alertname="late"', True),
+    (2, 'alertname="coordinator_overdue"', True),
+    (3, 'alertname!="late"', False),
+    (4, 'alertname=~"late|hanging"', True),
+    (5, 'alertname=~"coordinator.*"', True),
+    (6, 'alertname!~"la.*"', False),
+    (7, 'alertname="gap"', False),
+    (8, 'subject="coordinator_overdue"', False),
 )
 def test_a_rule_is_matched_by_each_of_its_names(rule: str, number: int, text: str, expected: bool) -> None:
     labels = {"alertname": rule, "subject": "late"}

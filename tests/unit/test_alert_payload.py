@@ -14,6 +14,7 @@ from fenceline.alerts.labels import LONGEST
 from fenceline.alerts.payload import GroupMessage, Notice, SendReason
 from fenceline.facts import Finding, Severity
 from fenceline.owners import Owner
+from tests.cases import cases
 
 NOW_MS = 1_795_000_000_000
 URL = "https://fenceline.example"
@@ -106,24 +107,21 @@ def test_a_sample_of_each_kind_is_json(kind: str) -> None:
     assert "test" in json.dumps(body)
 
 
-@pytest.mark.parametrize(
-    ("number", "subject", "named", "page"),
-    [
-        (1, "transaction:payments-7", {"transactional_id": "payments-7", "application": "payments"},
-         "/transactions/prod/payments-7"),
-        (2, "transaction:a/b c", {"transactional_id": "a/b c", "application": "a/b c"},
-         "/transactions/prod/a%2Fb%20c"),
-        (3, "partition:o-in-3", {"topic": "o-in", "partition": "3"}, "/partitions/prod/o-in/3"),
-        (4, "group:billing", {"group": "billing"}, "/groups/prod/billing"),
-        (5, "query:q1", {"query": "q1"}, "/queries/prod/q1"),
-        (6, "application:payments", {"application": "payments"}, "/rules/coordinator_overdue"),
-        (7, "collector:partitions", {"collector": "partitions"}, "/rules/coordinator_overdue"),
-        (8, "coordinators:prod", {}, "/rules/coordinator_overdue"),
-        (9, "group:..", {"group": ".."}, "/rules/coordinator_overdue"),
-        (10, "partition:nonsense", {}, "/rules/coordinator_overdue"),
-        (12, "pipeline:orders", {"pipeline": "orders"}, "/pipelines?cluster=prod#audit-prod-orders"),
-        (11, "transaction:", {"application": "(nameless)"}, "/rules/coordinator_overdue"),
-    ],
+@cases(
+    (1, "transaction:payments-7", {"transactional_id": "payments-7", "application": "payments"},
+     "/transactions/prod/payments-7"),
+    (2, "transaction:a/b c", {"transactional_id": "a/b c", "application": "a/b c"},
+     "/transactions/prod/a%2Fb%20c"),
+    (3, "partition:o-in-3", {"topic": "o-in", "partition": "3"}, "/partitions/prod/o-in/3"),
+    (4, "group:billing", {"group": "billing"}, "/groups/prod/billing"),
+    (5, "query:q1", {"query": "q1"}, "/queries/prod/q1"),
+    (6, "application:payments", {"application": "payments"}, "/rules/coordinator_overdue"),
+    (7, "collector:partitions", {"collector": "partitions"}, "/rules/coordinator_overdue"),
+    (8, "coordinators:prod", {}, "/rules/coordinator_overdue"),
+    (9, "group:..", {"group": ".."}, "/rules/coordinator_overdue"),
+    (10, "partition:nonsense", {}, "/rules/coordinator_overdue"),
+    (12, "pipeline:orders", {"pipeline": "orders"}, "/pipelines?cluster=prod#audit-prod-orders"),
+    (11, "transaction:", {"application": "(nameless)"}, "/rules/coordinator_overdue"),
 )  # fmt: skip
 def test_labels_name_the_subject(number: int, subject: str, named: dict[str, str], page: str) -> None:
     found = labels_of(subject)

@@ -50,6 +50,7 @@ from fenceline.spark.records import (
     LedgerState,
     SinkTransaction,
 )
+from tests.cases import cases
 
 OUT = TopicPartition("out", 0)
 EMPTY = AuditManifest("test", "orders", AuditMode.COUNTS, 0, 0)
@@ -114,9 +115,7 @@ def test_headers_become_runs() -> None:
     assert found.hole is None
 
 
-@pytest.mark.parametrize(
-    "batches", [[data(0, 2, 1), data(3, 1, 1)], [RecordBatch(0, 2, 1, 0, True, "", 1)], [data(2, 1, 1)]]
-)
+@cases([data(0, 2, 1), data(3, 1, 1)], [RecordBatch(0, 2, 1, 0, True, "", 1)], [data(2, 1, 1)])
 def test_a_hole_is_compaction(batches: list[RecordBatch]) -> None:
     fold = RunFold(OUT, 0, 100)
     fold.take_batches(batches)
@@ -164,13 +163,10 @@ def test_sends_that_are_lost_or_repeated_are_counted(there: int, missing: int, d
     assert (batch.verdict, batch.missing, batch.duplicated) == (AuditVerdict.VIOLATED, missing, duplicated)
 
 
-@pytest.mark.parametrize(
-    ("found", "kind"),
-    [
-        (output(start=5), ObstacleKind.RETENTION),
-        (output(recreated=True), ObstacleKind.TOPIC_RECREATED),
-        (output(data(0, 1, 1), data(3, 1, 1), marker(4, 1)), ObstacleKind.COMPACTED),
-    ],
+@cases(
+    (output(start=5), ObstacleKind.RETENTION),
+    (output(recreated=True), ObstacleKind.TOPIC_RECREATED),
+    (output(data(0, 1, 1), data(3, 1, 1), marker(4, 1)), ObstacleKind.COMPACTED),
 )
 def test_what_is_gone_is_named_and_no_loss(found: Output, kind: ObstacleKind) -> None:
     judged = judge(found)
@@ -290,11 +286,7 @@ def test_records_that_come_once_more_take_a_proof_back() -> None:
     assert after.batches[0].input == 4
 
 
-@pytest.mark.parametrize(
-    "found",
-    [output(data(0, 4, 1), marker(4, 1), lso=2), output(data(0, 4, 1), lso=0)],
-    ids=["blocked", "open"],
-)
+@cases(output(data(0, 4, 1), marker(4, 1), lso=2), output(data(0, 4, 1), lso=0), ids=["blocked", "open"])
 def test_an_obstacle_of_the_moment_does_not_stay(found: Output) -> None:
     blocked = judge(found)
     first = extend_manifest(EMPTY, [], [blocked], ())

@@ -19,6 +19,7 @@ from fenceline.spark.batch_chain import (
 )
 from fenceline.spark.records import Decided, DecisionOutcome, PartitionRecords
 from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
+from tests.cases import cases
 from tests.unit.sink_batches import BAD, DARK, GOING, GOOD, NOW_MS, OPEN, STARTED_MS, decided, done, written
 
 #: How a chain is written below: a letter for each link, in their order.
@@ -58,104 +59,101 @@ def letters(found: tuple[ChainLink, ...]) -> str:
     return "".join(LETTERS[each.state] for each in found)
 
 
-@pytest.mark.parametrize(
-    ("number", "facts", "wanted", "recovery", "why"),
-    [
-        (1, {"alive": True}, "Dwwwww", "", "it is under way"),
-        (2, {"alive": None}, "Dwwwww", "", "nothing tells whether its driver lives"),
-        (3, {"alive": False}, "DBwwww", RECOVER_AND_ABORT, "nothing was decided, and nobody will"),
-        (4, {"checkpointed": True}, "DD???D", "", "its decision was swept away, and Spark has gone on"),
-        (5, {"planned": False, "checkpointed": True}, "DD???D", "", "its end proves its beginning"),
-        (6, {"planned": False}, "?wwwww", "", "nothing at all was seen of it"),
-        (7, {"progress_ended_ms": NOW_MS}, "DD???D", "", "its progress event comes after commits/N"),
-        (10, prepared(OPEN, OPEN, alive=True), "DDDwww", "", "at it"),
-        (
-            11,
-            prepared(OPEN, OPEN, alive=False),
-            "DDDBww",
-            RECOVER_AND_COMMIT,
-            "its driver died between the decision and the first commit",
-        ),
-        (12, prepared(GOOD, OPEN, alive=False), "DDDBww", RECOVER_AND_COMMIT, "in the middle of the commits"),
-        (
-            13,
-            prepared(OPEN, OPEN, alive=True, overdue=True),
-            "DDDBww",
-            RECOVER_AND_COMMIT,
-            "a listener is heard, but nobody has gone on",
-        ),
-        (14, prepared(OPEN, OPEN), "DDDwww", "", "just decided; who knows"),
-        (
-            15,
-            prepared(GOING, GOOD, alive=False),
-            "DDDwww",
-            "",
-            "the coordinators have decided: their markers come by themselves",
-        ),
-        (16, prepared(GOOD, GOOD, alive=True), "DDDDww", "", "the ledger is to be told"),
-        (
-            17,
-            prepared(GOOD, GOOD, alive=False),
-            "DDDDBw",
-            RECOVER_AND_COMMIT,
-            "its driver died before it told the ledger",
-        ),
-        (18, prepared(GOOD, BAD, alive=False), "DDDBww", LOST, "one timed out before it was committed"),
-        (19, prepared(BAD, OPEN, alive=True), "DDDBww", LOST, "lost, whoever is at it"),
-        (20, prepared(DARK, GOOD, alive=True), "DDD?ww", "", "an id has gone on"),
-        (
-            21,
-            prepared(DARK, DARK, done=done(), alive=True),
-            "DDDDDw",
-            "",
-            "the ledger tells of what no coordinator does",
-        ),
-        (
-            22,
-            prepared(GOOD, GOOD, done=done(), alive=False),
-            "DDDDDB",
-            RECOVER_AND_COMMIT,
-            "its driver died before commits/N: a restart skips the batch",
-        ),
-        (23, prepared(done=done(), checkpointed=True, alive=True), "DDDDDD", "", "all of it"),
-        (
-            24,
-            prepared(done=done(DecisionOutcome.LOST, "a"), alive=True),
-            "DDDBDw",
-            LOST,
-            "the ledger itself says that it is lost",
-        ),
-        (
-            25,
-            prepared(GOOD, BAD, done=done(), checkpointed=True),
-            "DDDBDD",
-            LOST,
-            "the ledger says committed, a coordinator says aborted: never believe the better",
-        ),
-        (26, {"decision": decided(number=0), "alive": True}, "DDDDww", "", "no rows, nothing to commit"),
-        (
-            27,
-            prepared(GOOD, GOOD, checkpointed=True, alive=True),
-            "DDDDBD",
-            RECOVER_AND_COMMIT,
-            "Spark went on, and the ledger does not know why",
-        ),
-        (30, aborted(BAD, BAD, alive=True), "Dwwwww", "", "the round was aborted, the next one is to come"),
-        (
-            31,
-            aborted(OPEN, BAD, alive=False),
-            "DBwwww",
-            RECOVER_AND_ABORT,
-            "decided to abort, and one is still open",
-        ),
-        (
-            32,
-            aborted(done=done(DecisionOutcome.ABORTED), alive=False),
-            "Dwwwww",
-            "",
-            "aborted to the end: a restart writes it again",
-        ),
-    ],
+@cases(
+    (1, {"alive": True}, "Dwwwww", "", "it is under way"),
+    (2, {"alive": None}, "Dwwwww", "", "nothing tells whether its driver lives"),
+    (3, {"alive": False}, "DBwwww", RECOVER_AND_ABORT, "nothing was decided, and nobody will"),
+    (4, {"checkpointed": True}, "DD???D", "", "its decision was swept away, and Spark has gone on"),
+    (5, {"planned": False, "checkpointed": True}, "DD???D", "", "its end proves its beginning"),
+    (6, {"planned": False}, "?wwwww", "", "nothing at all was seen of it"),
+    (7, {"progress_ended_ms": NOW_MS}, "DD???D", "", "its progress event comes after commits/N"),
+    (10, prepared(OPEN, OPEN, alive=True), "DDDwww", "", "at it"),
+    (
+        11,
+        prepared(OPEN, OPEN, alive=False),
+        "DDDBww",
+        RECOVER_AND_COMMIT,
+        "its driver died between the decision and the first commit",
+    ),
+    (12, prepared(GOOD, OPEN, alive=False), "DDDBww", RECOVER_AND_COMMIT, "in the middle of the commits"),
+    (
+        13,
+        prepared(OPEN, OPEN, alive=True, overdue=True),
+        "DDDBww",
+        RECOVER_AND_COMMIT,
+        "a listener is heard, but nobody has gone on",
+    ),
+    (14, prepared(OPEN, OPEN), "DDDwww", "", "just decided; who knows"),
+    (
+        15,
+        prepared(GOING, GOOD, alive=False),
+        "DDDwww",
+        "",
+        "the coordinators have decided: their markers come by themselves",
+    ),
+    (16, prepared(GOOD, GOOD, alive=True), "DDDDww", "", "the ledger is to be told"),
+    (
+        17,
+        prepared(GOOD, GOOD, alive=False),
+        "DDDDBw",
+        RECOVER_AND_COMMIT,
+        "its driver died before it told the ledger",
+    ),
+    (18, prepared(GOOD, BAD, alive=False), "DDDBww", LOST, "one timed out before it was committed"),
+    (19, prepared(BAD, OPEN, alive=True), "DDDBww", LOST, "lost, whoever is at it"),
+    (20, prepared(DARK, GOOD, alive=True), "DDD?ww", "", "an id has gone on"),
+    (
+        21,
+        prepared(DARK, DARK, done=done(), alive=True),
+        "DDDDDw",
+        "",
+        "the ledger tells of what no coordinator does",
+    ),
+    (
+        22,
+        prepared(GOOD, GOOD, done=done(), alive=False),
+        "DDDDDB",
+        RECOVER_AND_COMMIT,
+        "its driver died before commits/N: a restart skips the batch",
+    ),
+    (23, prepared(done=done(), checkpointed=True, alive=True), "DDDDDD", "", "all of it"),
+    (
+        24,
+        prepared(done=done(DecisionOutcome.LOST, "a"), alive=True),
+        "DDDBDw",
+        LOST,
+        "the ledger itself says that it is lost",
+    ),
+    (
+        25,
+        prepared(GOOD, BAD, done=done(), checkpointed=True),
+        "DDDBDD",
+        LOST,
+        "the ledger says committed, a coordinator says aborted: never believe the better",
+    ),
+    (26, {"decision": decided(number=0), "alive": True}, "DDDDww", "", "no rows, nothing to commit"),
+    (
+        27,
+        prepared(GOOD, GOOD, checkpointed=True, alive=True),
+        "DDDDBD",
+        RECOVER_AND_COMMIT,
+        "Spark went on, and the ledger does not know why",
+    ),
+    (30, aborted(BAD, BAD, alive=True), "Dwwwww", "", "the round was aborted, the next one is to come"),
+    (
+        31,
+        aborted(OPEN, BAD, alive=False),
+        "DBwwww",
+        RECOVER_AND_ABORT,
+        "decided to abort, and one is still open",
+    ),
+    (
+        32,
+        aborted(done=done(DecisionOutcome.ABORTED), alive=False),
+        "Dwwwww",
+        "",
+        "aborted to the end: a restart writes it again",
+    ),
 )
 def test_with_our_sink(number: int, facts: dict[str, Any], wanted: str, recovery: str, why: str) -> None:
     found = links(**facts)
@@ -164,24 +162,19 @@ def test_with_our_sink(number: int, facts: dict[str, Any], wanted: str, recovery
     assert (first.recovery if first else "") == recovery, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "sink", "facts", "wanted"),
-    [
-        (1, "kafka", {"alive": True}, "Dw---w"),
-        (2, "kafka", {"alive": False}, "Dw---w"),
-        (3, "kafka", {"checkpointed": True}, "DD---D"),
-        (4, "other", {"progress_ended_ms": NOW_MS}, "DD---D"),
-        (5, "", {"checkpointed": True}, "DD???D"),
-        (6, "", {"alive": True}, "Dw???w"),
-    ],
+@cases(
+    (1, "kafka", {"alive": True}, "Dw---w"),
+    (2, "kafka", {"alive": False}, "Dw---w"),
+    (3, "kafka", {"checkpointed": True}, "DD---D"),
+    (4, "other", {"progress_ended_ms": NOW_MS}, "DD---D"),
+    (5, "", {"checkpointed": True}, "DD???D"),
+    (6, "", {"alive": True}, "Dw???w"),
 )
 def test_with_other_sinks(number: int, sink: str, facts: dict[str, Any], wanted: str) -> None:
     assert letters(links(sink, **facts)) == wanted, f"case {number}"
 
 
-@pytest.mark.parametrize(
-    ("sink", "wanted"), [("exactly_once", "wwwwww"), ("", "wwwwww"), ("kafka", "ww---w")]
-)
+@cases(("exactly_once", "wwwwww"), ("", "wwwwww"), ("kafka", "ww---w"))
 def test_before_the_first_batch(sink: str, wanted: str) -> None:
     assert letters(no_chain(sink)) == wanted
 
@@ -228,33 +221,28 @@ AGAIN = EndedTransaction("orders-0a1b2c3d-p0-g1-b1-s0", DARK, None, id_used_agai
 ANSWERED = "EndTxn was answered for 2 transactions (17.0.done by the driver)"
 
 
-@pytest.mark.parametrize(
-    ("number", "facts", "state", "evidence"),
-    [
-        (1, {"done": done(), "ended": ended(GOOD, GOOD)}, "done",
-         "2 of 2 coordinators: CompleteCommit"),
-        (2, {"ended": ended(GOOD, GOOD)}, "done",
-         "2 of 2 coordinators: CompleteCommit"),
-        (3, {"decision": decided(number=1), "done": done(), "ended": ended(GOOD)}, "done",
-         "1 of 1 coordinator: CompleteCommit"),
-        (4, {"done": done(), "ended": ended(GOOD, GOING)}, "done",
-         f"{ANSWERED}; 1 CompleteCommit at the coordinator; 1 PrepareCommit: markers are being written"),
-        (5, {"done": done(), "ended": (AGAIN, *ended(DARK))}, "done",
-         f"ledger only: {ANSWERED}; 1 not confirmed by a coordinator: its id used again since; "
-         "1 not confirmed by a coordinator: no record of its id is known"),
-        (6, {"done": replace(done(), by=""), "ended": ended(DARK, DARK)}, "done",
-         "ledger only: Spark went on after 2 transactions; 17.0.done was not seen; "
-         "2 not confirmed by a coordinator: no record of their ids is known"),
-        (7, {"done": done(), "ended": ended(GOOD, OPEN)}, "done",
-         f"{ANSWERED}; 1 CompleteCommit at the coordinator; "
-         "1 still Ongoing in the coordinator's newest record"),
-        (8, {"done": done(), "ended": ended(GOOD, OPEN), "overdue": True}, "unknown",
-         f"{ANSWERED}; 1 CompleteCommit at the coordinator; "
-         "1 still Ongoing in the coordinator's newest record"),
-        (9, {"ended": (AGAIN, *ended(GOOD))}, "unknown",
-         "2 transactions: 1 CompleteCommit at the coordinator; "
-         "1 not confirmed by a coordinator: its id used again since"),
-    ],
+@cases(
+    (1, {"done": done(), "ended": ended(GOOD, GOOD)}, "done", "2 of 2 coordinators: CompleteCommit"),
+    (2, {"ended": ended(GOOD, GOOD)}, "done", "2 of 2 coordinators: CompleteCommit"),
+    (3, {"decision": decided(number=1), "done": done(), "ended": ended(GOOD)}, "done",
+     "1 of 1 coordinator: CompleteCommit"),
+    (4, {"done": done(), "ended": ended(GOOD, GOING)}, "done",
+     f"{ANSWERED}; 1 CompleteCommit at the coordinator; 1 PrepareCommit: markers are being written"),
+    (5, {"done": done(), "ended": (AGAIN, *ended(DARK))}, "done",
+     f"ledger only: {ANSWERED}; 1 not confirmed by a coordinator: its id used again since; "
+     "1 not confirmed by a coordinator: no record of its id is known"),
+    (6, {"done": replace(done(), by=""), "ended": ended(DARK, DARK)}, "done",
+     "ledger only: Spark went on after 2 transactions; 17.0.done was not seen; "
+     "2 not confirmed by a coordinator: no record of their ids is known"),
+    (7, {"done": done(), "ended": ended(GOOD, OPEN)}, "done",
+     f"{ANSWERED}; 1 CompleteCommit at the coordinator; "
+     "1 still Ongoing in the coordinator's newest record"),
+    (8, {"done": done(), "ended": ended(GOOD, OPEN), "overdue": True}, "unknown",
+     f"{ANSWERED}; 1 CompleteCommit at the coordinator; "
+     "1 still Ongoing in the coordinator's newest record"),
+    (9, {"ended": (AGAIN, *ended(GOOD))}, "unknown",
+     "2 transactions: 1 CompleteCommit at the coordinator; "
+     "1 not confirmed by a coordinator: its id used again since"),
 )  # fmt: skip
 def test_the_strongest_evidence_of_a_commit_comes_first(
     number: int, facts: dict[str, Any], state: str, evidence: str

@@ -24,6 +24,7 @@ from fenceline.spark.records import (
     StateOperator,
 )
 from fenceline.spark.restart_prediction import is_sparse
+from tests.cases import cases
 
 CAPTURED = Path(__file__).parents[1] / "data" / "checkpoints" / "spark-4.2.0.jsonl"
 MADE = [json.loads(line) for line in CAPTURED.read_text().splitlines()]
@@ -127,19 +128,16 @@ def test_asynchronous_progress_is_recognised_by_its_holes() -> None:
     assert is_sparse(*logs)
 
 
-@pytest.mark.parametrize(
-    ("planned", "finished", "sparse"),
-    [
-        ([], [], False),
-        ([0], [], False),
-        ([0, 1, 2], [0, 1], False),
-        ([0, 1, 4], [0, 1], True),
-        ([0, 1, 4], [0, 1, 4], True),
-        ([0, 1, 4], [0, 1, 2, 3, 4], False),
-        ([0, 1, 4, 7], [0, 1, 2, 4, 7], False),
-        ([5, 9], [5], True),
-        ([0, 2**62], [0], True),
-    ],
+@cases(
+    ([], [], False),
+    ([0], [], False),
+    ([0, 1, 2], [0, 1], False),
+    ([0, 1, 4], [0, 1], True),
+    ([0, 1, 4], [0, 1, 4], True),
+    ([0, 1, 4], [0, 1, 2, 3, 4], False),
+    ([0, 1, 4, 7], [0, 1, 2, 4, 7], False),
+    ([5, 9], [5], True),
+    ([0, 2**62], [0], True),
 )
 def test_holes(planned: list[int], finished: list[int], sparse: bool) -> None:
     assert is_sparse(planned, finished) is sparse
@@ -164,40 +162,37 @@ def test_a_control_batch_has_its_operation() -> None:
     assert (found.control, found.watermark_ms, found.planned_ms) == ("REPARTITION", 5, None)
 
 
-@pytest.mark.parametrize(
-    ("reader", "raw", "damage"),
-    [
-        ("metadata", b"", Damage.EMPTY),
-        ("metadata", b"{}", Damage.TORN),
-        ("metadata", b'{"id":"9e0e', Damage.TORN),
-        ("metadata", b'{"id":"nobody"}', Damage.TORN),
-        ("metadata", b'["id"]', Damage.TORN),
-        ("offsets", b"", Damage.EMPTY),
-        ("offsets", b"v1", Damage.TORN),
-        ("offsets", b"v1\n", Damage.TORN),
-        ("offsets", b"v3\n{}\n", Damage.NEWER),
-        ("offsets", b"hello\n{}\n", Damage.TORN),
-        ("offsets", b"v0\n{}\n", Damage.TORN),
-        ("offsets", b"\xff\xfe", Damage.TORN),
-        ("offsets", b"v1\n{}\n\0", Damage.TORN),
-        ("offsets", b"v1\n[]\n", Damage.TORN),
-        ("offsets", b'v1\n{"batchWater', Damage.TORN),
-        ("offsets", b'v1\n{}\n{"t":{"0":', Damage.TORN),
-        ("offsets", b'v1\n{}\n\n{"t":{"0":1}}', Damage.TORN),
-        ("offsets", b'v2\n{}\n{"t"}', Damage.TORN),
-        ("commits", b"", Damage.EMPTY),
-        ("commits", b'v1\n{"nextBatch', Damage.TORN),
-        ("commits", b"v4\n{}", Damage.NEWER),
-        ("initial", b"", Damage.EMPTY),
-        ("initial", b"\0", Damage.EMPTY),
-        ("initial", b"\0v1\n", Damage.TORN),
-        ("initial", b'\0v2\n{"t":{"0":1}}', Damage.NEWER),
-        ("initial", b'\0v1\n{"t":{"0":', Damage.TORN),
-        ("operator", b"", Damage.EMPTY),
-        ("operator", b"v1\n", Damage.TORN),
-        ("operator", b"v1\n{}", Damage.TORN),
-        ("operator", b"v3\n{}", Damage.NEWER),
-    ],
+@cases(
+    ("metadata", b"", Damage.EMPTY),
+    ("metadata", b"{}", Damage.TORN),
+    ("metadata", b'{"id":"9e0e', Damage.TORN),
+    ("metadata", b'{"id":"nobody"}', Damage.TORN),
+    ("metadata", b'["id"]', Damage.TORN),
+    ("offsets", b"", Damage.EMPTY),
+    ("offsets", b"v1", Damage.TORN),
+    ("offsets", b"v1\n", Damage.TORN),
+    ("offsets", b"v3\n{}\n", Damage.NEWER),
+    ("offsets", b"hello\n{}\n", Damage.TORN),
+    ("offsets", b"v0\n{}\n", Damage.TORN),
+    ("offsets", b"\xff\xfe", Damage.TORN),
+    ("offsets", b"v1\n{}\n\0", Damage.TORN),
+    ("offsets", b"v1\n[]\n", Damage.TORN),
+    ("offsets", b'v1\n{"batchWater', Damage.TORN),
+    ("offsets", b'v1\n{}\n{"t":{"0":', Damage.TORN),
+    ("offsets", b'v1\n{}\n\n{"t":{"0":1}}', Damage.TORN),
+    ("offsets", b'v2\n{}\n{"t"}', Damage.TORN),
+    ("commits", b"", Damage.EMPTY),
+    ("commits", b'v1\n{"nextBatch', Damage.TORN),
+    ("commits", b"v4\n{}", Damage.NEWER),
+    ("initial", b"", Damage.EMPTY),
+    ("initial", b"\0", Damage.EMPTY),
+    ("initial", b"\0v1\n", Damage.TORN),
+    ("initial", b'\0v2\n{"t":{"0":1}}', Damage.NEWER),
+    ("initial", b'\0v1\n{"t":{"0":', Damage.TORN),
+    ("operator", b"", Damage.EMPTY),
+    ("operator", b"v1\n", Damage.TORN),
+    ("operator", b"v1\n{}", Damage.TORN),
+    ("operator", b"v3\n{}", Damage.NEWER),
 )
 def test_damage_is_reported(reader: str, raw: bytes, damage: Damage) -> None:
     found = READERS[reader](raw)
@@ -211,25 +206,22 @@ def test_a_commit_needs_no_more_than_its_version(raw: bytes) -> None:
     assert isinstance(decode.decode_commits(1, raw), CommitsEntry)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        '{"t":{"0":1.5}}',
-        '{"t":{"0":true}}',
-        '{"t":{"x":1}}',
-        '{"t":{"01":1}}',
-        '{"t":{"0":99999999999999999999}}',
-        '{"t":{"99999999999":1}}',
-        '{"t":[]}',
-        '{"t":{}}',
-        "{}",
-        '{"a b":{"0":1}}',
-        '{"logOffset":1}',
-        '{"offset":5,"timestamp":10000}',
-        "7",
-        "-",
-        None,
-    ],
+@cases(
+    '{"t":{"0":1.5}}',
+    '{"t":{"0":true}}',
+    '{"t":{"x":1}}',
+    '{"t":{"01":1}}',
+    '{"t":{"0":99999999999999999999}}',
+    '{"t":{"99999999999":1}}',
+    '{"t":[]}',
+    '{"t":{}}',
+    "{}",
+    '{"a b":{"0":1}}',
+    '{"logOffset":1}',
+    '{"offset":5,"timestamp":10000}',
+    "7",
+    "-",
+    None,
 )
 def test_offsets_of_other_sources_are_no_positions(raw: str | None) -> None:
     assert decode.parse_positions(raw) is None
@@ -239,21 +231,18 @@ def test_files_of_other_sources_are_no_initial_offsets() -> None:
     assert decode.decode_initial_offsets("sources/0/0", b"v1\n1795315420951") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "batch"),
-    [
-        ("0", 0),
-        ("17", 17),
-        ("9223372036854775807", 2**63 - 1),
-        ("9223372036854775808", None),
-        ("017", None),
-        ("-1", None),
-        ("1.crc", None),
-        (".1.crc", None),
-        ("1.compact", None),
-        ("１", None),
-        ("", None),
-    ],
+@cases(
+    ("0", 0),
+    ("17", 17),
+    ("9223372036854775807", 2**63 - 1),
+    ("9223372036854775808", None),
+    ("017", None),
+    ("-1", None),
+    ("1.crc", None),
+    (".1.crc", None),
+    ("1.compact", None),
+    ("１", None),
+    ("", None),
 )
 def test_names_of_batch_files(name: str, batch: int | None) -> None:
     assert decode.batch_of(name) == batch

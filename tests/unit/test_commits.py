@@ -39,6 +39,7 @@ from fenceline.kafka.commits import (
 )
 from fenceline.kafka.groups import Commit
 from fenceline.kafka.partitions import Offsets
+from tests.cases import cases
 from transaction_admin.api import Batches
 
 NOW = 1_795_000_000_000
@@ -180,13 +181,10 @@ def test_members_are_kept_with_their_topics_where_these_are_known() -> None:
     assert unpack_members("") == {}
 
 
-@pytest.mark.parametrize(
-    ("number", "topics", "found"),
-    [
-        (1, [("t",), ("t", "u")], {"t", "u"}),
-        (2, [("t",), None], None),
-        (3, [], None),
-    ],
+@cases(
+    (1, [("t",), ("t", "u")], {"t", "u"}),
+    (2, [("t",), None], None),
+    (3, [], None),
 )
 def test_the_topics_of_a_group_are_known_where_those_of_each_member_are(
     number: int, topics: list[tuple[str, ...] | None], found: set[str] | None
@@ -203,21 +201,18 @@ def marker(at: int, producer: int, word: str) -> RecordBatch:
     return RecordBatch(at, at, producer, 0, True, word, 1)
 
 
-@pytest.mark.parametrize(
-    ("batches", "offset", "lso", "expected"),
-    [
-        ([data(0, 4, 7), marker(5, 7, "commit")], 5, 6, True),
-        ([data(0, 4, 7), marker(5, 7, "commit")], 4, 6, False),
-        ([data(0, 4, 7), marker(5, 7, "abort")], 0, 6, True),
-        ([data(0, 4)], 5, 5, True),
-        ([data(0, 4)], 2, 5, False),
-        ([data(0, 4, records=0)], 0, 5, True),  # compacted away, its last offset kept
-        ([data(0, 1, 7), data(2, 2, 8), marker(3, 7, "abort")], 0, 2, True),  # its marker lies behind the LSO
-        ([data(0, 1, 7), data(2, 2, 8)], 0, 2, None),
-        ([data(0, 1, 7), marker(2, 7, "abort"), data(3, 3, 7), marker(4, 7, "commit")], 0, 5, False),
-        ([data(0, 1, 7), marker(2, 8, "commit"), marker(3, 7, "abort")], 0, 4, True),
-        ([], 3, 9, None),
-    ],
+@cases(
+    ([data(0, 4, 7), marker(5, 7, "commit")], 5, 6, True),
+    ([data(0, 4, 7), marker(5, 7, "commit")], 4, 6, False),
+    ([data(0, 4, 7), marker(5, 7, "abort")], 0, 6, True),
+    ([data(0, 4)], 5, 5, True),
+    ([data(0, 4)], 2, 5, False),
+    ([data(0, 4, records=0)], 0, 5, True),  # compacted away, its last offset kept
+    ([data(0, 1, 7), data(2, 2, 8), marker(3, 7, "abort")], 0, 2, True),  # its marker lies behind the LSO
+    ([data(0, 1, 7), data(2, 2, 8)], 0, 2, None),
+    ([data(0, 1, 7), marker(2, 7, "abort"), data(3, 3, 7), marker(4, 7, "commit")], 0, 5, False),
+    ([data(0, 1, 7), marker(2, 8, "commit"), marker(3, 7, "abort")], 0, 4, True),
+    ([], 3, 9, None),
 )
 def test_markers_and_aborted_records_are_nothing_to_read(
     batches: list[RecordBatch], offset: int, lso: int, expected: bool | None
@@ -285,27 +280,24 @@ def test_the_newest_offset_of_each_group_and_partition_counts() -> None:
     assert unpack_offsets(pack_offsets(found)) == found
 
 
-@pytest.mark.parametrize(
-    ("transaction", "part", "own"),
-    [
-        (record(), read(), True),
-        # The epoch is another one: an earlier transaction, of version 2.
-        (record(epoch=5), read(), False),
-        # It was added before this one began, or belongs to one whose end was read.
-        (record(), read(added(at_ms=BEGUN_MS - 1)), False),
-        (record(), read(marker="commit"), False),
-        (record(), read()._replace(producer_id=12), False),
-        (record(COMMITTED), read(marker="commit"), True),
-        (record(TransactionState.PREPARE_COMMIT), read(marker="commit"), True),
-        # The end has raised the epoch.
-        (record(COMMITTED, epoch=5), read(marker="commit"), True),
-        (record(COMMITTED, epoch=6), read(marker="commit"), False),
-        (record(COMMITTED), read(marker="abort"), False),
-        (record(TransactionState.COMPLETE_ABORT), read(marker="abort"), True),
-        # It was added after this one ended: by one that the tail has not read yet.
-        (record(COMMITTED), read(added(at_ms=ENDED_MS + 1)), False),
-        (record()._replace(started_ms=None), read(), False),
-    ],
+@cases(
+    (record(), read(), True),
+    # The epoch is another one: an earlier transaction, of version 2.
+    (record(epoch=5), read(), False),
+    # It was added before this one began, or belongs to one whose end was read.
+    (record(), read(added(at_ms=BEGUN_MS - 1)), False),
+    (record(), read(marker="commit"), False),
+    (record(), read()._replace(producer_id=12), False),
+    (record(COMMITTED), read(marker="commit"), True),
+    (record(TransactionState.PREPARE_COMMIT), read(marker="commit"), True),
+    # The end has raised the epoch.
+    (record(COMMITTED, epoch=5), read(marker="commit"), True),
+    (record(COMMITTED, epoch=6), read(marker="commit"), False),
+    (record(COMMITTED), read(marker="abort"), False),
+    (record(TransactionState.COMPLETE_ABORT), read(marker="abort"), True),
+    # It was added after this one ended: by one that the tail has not read yet.
+    (record(COMMITTED), read(added(at_ms=ENDED_MS + 1)), False),
+    (record()._replace(started_ms=None), read(), False),
 )
 def test_offsets_are_of_the_transaction_whose_epoch_time_and_end_they_fit(
     transaction: TransactionRecord, part: AddedOffsets, own: bool
@@ -325,23 +317,20 @@ def test_a_transaction_that_names_no_offsets_has_added_none(named: tuple[TopicPa
     assert of(record(TransactionState.EMPTY, None)) == NOTHING_ADDED
 
 
-@pytest.mark.parametrize(
-    ("transaction", "parts", "observation", "words"),
-    [
-        (record(named=(OFFSETS,)), [read()], Observation.PARTIAL, f"__consumer_offsets-9: {WHY}"),
-        (record(named=(TopicPartitions(OFFSETS.topic, (3,)),)), [], Observation.NONE, WHY),
-        (record(named=None), [], Observation.NONE, "was not read"),
-        (record(), [read(unread=20)], Observation.PARTIAL, "20 records before its end are not read yet"),
-        (record(COMMITTED), [], Observation.NONE, f"lists no partitions; {WHY}"),
-        (record(COMMITTED), [read()], Observation.PARTIAL, "not up to its marker"),
-        (record(TransactionState.PREPARE_COMMIT), [read()], Observation.PARTIAL, "not up to its marker"),
-        (
-            record(COMMITTED),
-            [read(*(added(partition=n) for n in range(MOST_OFFSETS + 2)), marker="commit")],
-            Observation.PARTIAL,
-            "500 of 502 offsets are kept",
-        ),
-    ],
+@cases(
+    (record(named=(OFFSETS,)), [read()], Observation.PARTIAL, f"__consumer_offsets-9: {WHY}"),
+    (record(named=(TopicPartitions(OFFSETS.topic, (3,)),)), [], Observation.NONE, WHY),
+    (record(named=None), [], Observation.NONE, "was not read"),
+    (record(), [read(unread=20)], Observation.PARTIAL, "20 records before its end are not read yet"),
+    (record(COMMITTED), [], Observation.NONE, f"lists no partitions; {WHY}"),
+    (record(COMMITTED), [read()], Observation.PARTIAL, "not up to its marker"),
+    (record(TransactionState.PREPARE_COMMIT), [read()], Observation.PARTIAL, "not up to its marker"),
+    (
+        record(COMMITTED),
+        [read(*(added(partition=n) for n in range(MOST_OFFSETS + 2)), marker="commit")],
+        Observation.PARTIAL,
+        "500 of 502 offsets are kept",
+    ),
 )
 def test_what_is_not_known_is_named(
     transaction: TransactionRecord, parts: list[AddedOffsets], observation: Observation, words: str

@@ -18,6 +18,7 @@ import pytest
 
 from sandbox.scenes.catalogue import SCENES
 from tests.browser.screenshots import FOLDER, PICTURES, TAKEN, Picture, release
+from tests.cases import cases
 from tests.copy_advice import assert_advises_a_copy_first
 
 ROOT = Path(__file__).parents[2]
@@ -150,20 +151,17 @@ def test_the_classes_of_the_glossary_exist() -> None:
     assert [each for _, each in named if each and each not in members] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("see `dashboard/gone.py`", ["dashboard/gone.py"]),
-        ("see `docs/gone.toml` and `tests/gone/`", ["docs/gone.toml", "tests/gone/"]),
-        ("`dashboard/` has `here.py` and `gone.py`", ["gone.py"]),
-        ("`dashboard/here.py`, `dashboard/`, `docs/*.md`, `docs/{name}.md`, `manage.py`", []),
-        ("`dashboard.gone` and `dashboard.here.Gone`", ["dashboard.gone", "dashboard.here.Gone"]),
-        ("`dashboard.here`, `dashboard.here.Here`, `dashboard.task` and `fenceline.toml`", []),
-        ("[a](gone.md), [b](here.md#two-words), [c](here.md#gone), [d](https://example.org/gone)",
-         ["gone.md", "here.md#gone"]),
-        ("```\ncat dashboard/gone.py\n```", []),
-        ("```mermaid\nflowchart\n  a[dashboard/gone.py]\n```", ["dashboard/gone.py"]),
-    ],
+@cases(
+    ("see `dashboard/gone.py`", ["dashboard/gone.py"]),
+    ("see `docs/gone.toml` and `tests/gone/`", ["docs/gone.toml", "tests/gone/"]),
+    ("`dashboard/` has `here.py` and `gone.py`", ["gone.py"]),
+    ("`dashboard/here.py`, `dashboard/`, `docs/*.md`, `docs/{name}.md`, `manage.py`", []),
+    ("`dashboard.gone` and `dashboard.here.Gone`", ["dashboard.gone", "dashboard.here.Gone"]),
+    ("`dashboard.here`, `dashboard.here.Here`, `dashboard.task` and `fenceline.toml`", []),
+    ("[a](gone.md), [b](here.md#two-words), [c](here.md#gone), [d](https://example.org/gone)",
+     ["gone.md", "here.md#gone"]),
+    ("```\ncat dashboard/gone.py\n```", []),
+    ("```mermaid\nflowchart\n  a[dashboard/gone.py]\n```", ["dashboard/gone.py"]),
 )  # fmt: skip
 def test_what_is_missing_is_found(tmp_path: Path, text: str, expected: list[str]) -> None:
     (tmp_path / "docs").mkdir()
@@ -217,14 +215,11 @@ def test_every_cited_file_and_section_exists() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("see notes.md", ["notes.md"]),
-        ("(here.md §1.2, §3)", ["here.md §3"]),
-        ("[there](../here.md#top) and here.md §1", []),
-        ("`docs/rules/{name}.md` names no file", []),
-    ],
+@cases(
+    ("see notes.md", ["notes.md"]),
+    ("(here.md §1.2, §3)", ["here.md §3"]),
+    ("[there](../here.md#top) and here.md §1", []),
+    ("`docs/rules/{name}.md` names no file", []),
 )
 def test_a_missing_file_or_section_is_found(tmp_path: Path, text: str, expected: list[str]) -> None:
     (tmp_path / "here.md").write_text("# Here\n## 1. One\n### 1.2 Two\n")

@@ -30,6 +30,7 @@ from fenceline.engines.status import (
     topics_of_heartbeat,
 )
 from fenceline.kafka.producer_identity import Engine, identify_producer
+from tests.cases import cases
 
 ANSWERS = Path(__file__).parents[1] / "data" / "engines"
 UNEXPECTED = (ValueError, KeyError, TypeError, AttributeError)
@@ -119,25 +120,22 @@ OLD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("number", "config", "topic", "use", "why"),
-    [
-        (1, POSTGRES, "shop.public.orders", DebeziumTopic.ROWS, "a table"),
-        (2, POSTGRES, "__debezium-heartbeat.shop", DebeziumTopic.HEARTBEAT, "by default"),
-        (3, POSTGRES, "shop.transaction", DebeziumTopic.TRANSACTIONS, "by default"),
-        (4, POSTGRES, "shop-signal", None, "the channel is not enabled"),
-        (5, POSTGRES, "shopping.public.orders", None, "another prefix"),
-        (6, POSTGRES, "__debezium-heartbeat.other", None, "another connector's"),
-        (7, MYSQL, "shop", DebeziumTopic.SCHEMA_CHANGES, "the prefix itself"),
-        (8, MYSQL, "schema-changes.shop", DebeziumTopic.SCHEMA_HISTORY, "as it is configured"),
-        (9, MYSQL, "shop-signal", DebeziumTopic.SIGNALS, "the default of the channel"),
-        (10, MYSQL | {"signal.kafka.topic": "dbz"}, "dbz", DebeziumTopic.SIGNALS, "as it is configured"),
-        (11, MYSQL | {"topic.heartbeat.prefix": "hb"}, "hb.shop", DebeziumTopic.HEARTBEAT, "configured"),
-        (12, MYSQL | {"topic.delimiter": "_"}, "shop_transaction", DebeziumTopic.TRANSACTIONS, "delimiter"),
-        (14, OLD, "dbhistory.shop", DebeziumTopic.SCHEMA_HISTORY, "until 1.9"),
-        (13, MYSQL | {"topic.delimiter": "_"}, "shop_public_orders", DebeziumTopic.ROWS, "delimiter"),
-        (15, OLD, "__hb.shop", DebeziumTopic.HEARTBEAT, "until 1.9"),
-    ],
+@cases(
+    (1, POSTGRES, "shop.public.orders", DebeziumTopic.ROWS, "a table"),
+    (2, POSTGRES, "__debezium-heartbeat.shop", DebeziumTopic.HEARTBEAT, "by default"),
+    (3, POSTGRES, "shop.transaction", DebeziumTopic.TRANSACTIONS, "by default"),
+    (4, POSTGRES, "shop-signal", None, "the channel is not enabled"),
+    (5, POSTGRES, "shopping.public.orders", None, "another prefix"),
+    (6, POSTGRES, "__debezium-heartbeat.other", None, "another connector's"),
+    (7, MYSQL, "shop", DebeziumTopic.SCHEMA_CHANGES, "the prefix itself"),
+    (8, MYSQL, "schema-changes.shop", DebeziumTopic.SCHEMA_HISTORY, "as it is configured"),
+    (9, MYSQL, "shop-signal", DebeziumTopic.SIGNALS, "the default of the channel"),
+    (10, MYSQL | {"signal.kafka.topic": "dbz"}, "dbz", DebeziumTopic.SIGNALS, "as it is configured"),
+    (11, MYSQL | {"topic.heartbeat.prefix": "hb"}, "hb.shop", DebeziumTopic.HEARTBEAT, "configured"),
+    (12, MYSQL | {"topic.delimiter": "_"}, "shop_transaction", DebeziumTopic.TRANSACTIONS, "delimiter"),
+    (14, OLD, "dbhistory.shop", DebeziumTopic.SCHEMA_HISTORY, "until 1.9"),
+    (13, MYSQL | {"topic.delimiter": "_"}, "shop_public_orders", DebeziumTopic.ROWS, "delimiter"),
+    (15, OLD, "__hb.shop", DebeziumTopic.HEARTBEAT, "until 1.9"),
 )
 def test_a_topic_is_told_apart(
     number: int, config: dict[str, str], topic: str, use: DebeziumTopic | None, why: str
@@ -147,10 +145,8 @@ def test_a_topic_is_told_apart(
     assert debezium_topic(topics, topic) is use, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    "config",
-    [{}, {"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector"},
-     {"connector.class": "io.debezium.connector.mysql.MySqlConnector"}, {"topic.prefix": "shop"}],
+@cases({}, {"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector"},
+     {"connector.class": "io.debezium.connector.mysql.MySqlConnector"}, {"topic.prefix": "shop"},
 )  # fmt: skip
 def test_any_other_connector_is_none_of_its(config: dict[str, str]) -> None:
     assert debezium_topics(config) is None

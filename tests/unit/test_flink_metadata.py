@@ -13,6 +13,7 @@ from fenceline.engines.flink.metadata import CheckpointMetadata, decode_checkpoi
 from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState
 from fenceline.engines.flink.sink_state import SinkStates, decode_sink_states
 from fenceline.facts import Undecoded
+from tests.cases import cases
 from tests.unit import flink_states as states
 
 PLACES = ("inline", "files", "merged", "compressed")
@@ -71,34 +72,28 @@ def test_connector_3_records_a_writers_prefix_alone() -> None:
     assert set(writers) == {WriterState("copy", -1, -1, implicit, (), writers[0].operator)}
 
 
-@pytest.mark.parametrize(
-    ("frames", "entry"),
-    [
-        # Not compressed: in one frame, behind a stream's beginning, in two frames.
-        ("010a0000 00000000 00000002 6869", b"hi"),
-        ("ff060000734e61507059 010a0000 00000000 00000002 6869", b"hi"),
-        ("01080000 00000000 00000002 01060000 00000000 6869", b"hi"),
-        # A literal, and a copy that reaches into itself, near and far.
-        ("000e0000 00000000 0e 140000000a6162 1102", b"ababababab"),
-        ("000f0000 00000000 0e 140000000a6162 1e0200", b"ababababab"),
-    ],
+@cases(
+    # Not compressed: in one frame, behind a stream's beginning, in two frames.
+    ("010a0000 00000000 00000002 6869", b"hi"),
+    ("ff060000734e61507059 010a0000 00000000 00000002 6869", b"hi"),
+    ("01080000 00000000 00000002 01060000 00000000 6869", b"hi"),
+    # A literal, and a copy that reaches into itself, near and far.
+    ("000e0000 00000000 0e 140000000a6162 1102", b"ababababab"),
+    ("000f0000 00000000 0e 140000000a6162 1e0200", b"ababababab"),
 )
 def test_an_entry_is_read_from_its_frames(frames: str, entry: bytes) -> None:
     assert read_compressed_entry(b"before" + bytes.fromhex(frames), 6) == entry
 
 
-@pytest.mark.parametrize(
-    ("frames", "reason"),
-    [
-        ("", "truncated"),
-        ("010a0000 00000000 0000", "truncated"),
-        ("7f000000", "compressed"),
-        ("01080000 00000000 ffffffff", "compressed"),
-        # A copy from before the beginning, more than was announced, an endless length.
-        ("00090000 00000000 0e 1e0200", "compressed"),
-        ("000a0000 00000000 02 0c61626364", "compressed"),
-        ("000a0000 00000000 ffffffffffff", "compressed"),
-    ],
+@cases(
+    ("", "truncated"),
+    ("010a0000 00000000 0000", "truncated"),
+    ("7f000000", "compressed"),
+    ("01080000 00000000 ffffffff", "compressed"),
+    # A copy from before the beginning, more than was announced, an endless length.
+    ("00090000 00000000 0e 1e0200", "compressed"),
+    ("000a0000 00000000 02 0c61626364", "compressed"),
+    ("000a0000 00000000 ffffffffffff", "compressed"),
 )
 def test_frames_that_are_damaged_are_named(frames: str, reason: str) -> None:
     with pytest.raises(MalformedState) as raised:
@@ -119,9 +114,7 @@ def test_a_file_that_is_cut_anywhere_is_not_read(version: str, kind: str) -> Non
         assert isinstance(decode_checkpoint_metadata(raw[: raw.index(b"CheckpointType")]), Undecoded)
 
 
-@pytest.mark.parametrize(
-    ("version", "kind"), [("1.20", "inline"), ("2.1", "compressed"), ("1.20", "producer-compressed")]
-)
+@cases(("1.20", "inline"), ("2.1", "compressed"), ("1.20", "producer-compressed"))
 def test_a_damaged_byte_never_raises(version: str, kind: str) -> None:
     raw = bytearray(states.golden(version, kind).read_bytes())
 
@@ -133,18 +126,15 @@ def test_a_damaged_byte_never_raises(version: str, kind: str) -> None:
         raw[place] = before
 
 
-@pytest.mark.parametrize(
-    ("raw", "reason"),
-    [
-        (b"", "magic"),
-        (b"\x49\x60\x67", "magic"),
-        (b"PK\x03\x04 a zip, not a checkpoint", "magic"),
-        (struct.pack(">Iiq", 0x4960672D, 1, 7), "version"),
-        (struct.pack(">Iiq", 0x4960672D, 7, 7), "version"),
-        (struct.pack(">Iiq", 0x4960672D, 6, -7), "checkpoint_id"),
-        (struct.pack(">Iiqii", 0x4960672D, 6, 7, 0, 2**31 - 1), "count"),
-        (struct.pack(">Iiqiii", 0x4960672D, 6, 7, 1, 0x1234, 0), "master_state"),
-    ],
+@cases(
+    (b"", "magic"),
+    (b"\x49\x60\x67", "magic"),
+    (b"PK\x03\x04 a zip, not a checkpoint", "magic"),
+    (struct.pack(">Iiq", 0x4960672D, 1, 7), "version"),
+    (struct.pack(">Iiq", 0x4960672D, 7, 7), "version"),
+    (struct.pack(">Iiq", 0x4960672D, 6, -7), "checkpoint_id"),
+    (struct.pack(">Iiqii", 0x4960672D, 6, 7, 0, 2**31 - 1), "count"),
+    (struct.pack(">Iiqiii", 0x4960672D, 6, 7, 1, 0x1234, 0), "master_state"),
 )
 def test_what_is_no_checkpoint_is_named(raw: bytes, reason: str) -> None:
     found = decode_checkpoint_metadata(raw)
@@ -183,10 +173,8 @@ def test_a_commit_that_two_subtasks_name_after_a_rescaling_counts_once() -> None
     assert len(found.committables) == 1
 
 
-@pytest.mark.parametrize(
-    "theirs",
-    [b"", b"s3://table/data-00001.parquet", states.committable("copy-0-9", 12, 3) + b"\0",
-     states.committable("copy-0-9", -1, 3), states.committable("", 12, 3)],
+@cases(b"", b"s3://table/data-00001.parquet", states.committable("copy-0-9", 12, 3) + b"\0",
+     states.committable("copy-0-9", -1, 3), states.committable("", 12, 3),
 )  # fmt: skip
 def test_another_sinks_commit_is_counted_and_never_half_read(theirs: bytes) -> None:
     found = decode_sink_states(decoded(states.metadata_6(9, [states.collector_entry(9, [theirs])])), {})

@@ -29,6 +29,7 @@ from fenceline.engines.flink.restore import (
 )
 from fenceline.engines.flink.sink_state import SinkStates, decode_sink_states
 from fenceline.facts import TransactionState, Undecoded
+from tests.cases import cases
 from tests.unit import flink_states as states
 
 CHECKPOINTS = [
@@ -109,18 +110,15 @@ def test_state_that_is_cut_anywhere_is_not_read(metadata: CheckpointMetadata) ->
         assert found.reason in ("truncated", "offset", "count"), found
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "detail"),
-    [
-        (b"$StateSerializerSnapshot\0\0\0\3", 4, "version 4 of FlinkKafkaProducer's StateSerializer"),
-        (struct.pack(">ii", 911_108, 4), 5, "version 5 of FlinkKafkaProducer's StateSerializer"),
-        (struct.pack(">i", 911_108), 7, "magic number 7 of"),
-        (struct.pack(">ii", 1_333_245, 1), 2, "version 2 of FlinkKafkaProducer's nested serializers"),
-        (b"$TransactionStateSerializerSnapshot\0\0\0\3", 4, "FlinkKafkaProducer's TransactionState"),
-        (b"$ContextStateSerializerSnapshot\0\0\0\3", 4, "version 4 of FlinkKafkaProducer's ContextState"),
-        (b"ContextStateSerializer$Context", int.from_bytes(b"Text"), "in place of"),
-        (b"HintSerializerSnapshot\0\0\0\3", 4, "version 4 of FlinkKafkaProducer's NextTransactionalIdHint"),
-    ],
+@cases(
+    (b"$StateSerializerSnapshot\0\0\0\3", 4, "version 4 of FlinkKafkaProducer's StateSerializer"),
+    (struct.pack(">ii", 911_108, 4), 5, "version 5 of FlinkKafkaProducer's StateSerializer"),
+    (struct.pack(">i", 911_108), 7, "magic number 7 of"),
+    (struct.pack(">ii", 1_333_245, 1), 2, "version 2 of FlinkKafkaProducer's nested serializers"),
+    (b"$TransactionStateSerializerSnapshot\0\0\0\3", 4, "FlinkKafkaProducer's TransactionState"),
+    (b"$ContextStateSerializerSnapshot\0\0\0\3", 4, "version 4 of FlinkKafkaProducer's ContextState"),
+    (b"ContextStateSerializer$Context", int.from_bytes(b"Text"), "in place of"),
+    (b"HintSerializerSnapshot\0\0\0\3", 4, "version 4 of FlinkKafkaProducer's NextTransactionalIdHint"),
 )
 def test_another_version_of_a_serializer_is_named(
     metadata: CheckpointMetadata, before: bytes, after: int, detail: str
@@ -173,24 +171,21 @@ def older_sink(subtask: int, first: int, next_free: int | None = None, subtasks:
     return WriterState("copy-", subtask, subtasks, OLDER_SINK, (), "out", pool, pool[-1], next_free)
 
 
-@pytest.mark.parametrize(
-    ("state", "producer_id", "epoch", "of_pool", "fate"),
-    [
-        # A newer transaction of the same producer is open: by version 1, by version 2, later still.
-        (ONGOING, 12, 5, True, CommitFate.SUPERSEDED),
-        (ONGOING, 12, 6, True, CommitFate.SUPERSEDED),
-        (ONGOING, 12, 40, True, CommitFate.SUPERSEDED),
-        # An id of no pool is not taken again by this sink.
-        (ONGOING, 12, 5, False, CommitFate.ENDED),
-        # It is not certain that another producer's, or that of an epoch before, is newer.
-        (ONGOING, 13, 0, True, CommitFate.ENDED),
-        (ONGOING, 12, 3, True, CommitFate.ENDED),
-        # Nothing newer is open.
-        (ONGOING, 12, 4, True, CommitFate.PENDING),
-        (COMMITTED, 12, 5, True, CommitFate.COMMITTED),
-        (ABORTED, 12, 5, True, CommitFate.LOST),
-        (EMPTY, 12, 5, True, CommitFate.ENDED),
-    ],
+@cases(
+    # A newer transaction of the same producer is open: by version 1, by version 2, later still.
+    (ONGOING, 12, 5, True, CommitFate.SUPERSEDED),
+    (ONGOING, 12, 6, True, CommitFate.SUPERSEDED),
+    (ONGOING, 12, 40, True, CommitFate.SUPERSEDED),
+    # An id of no pool is not taken again by this sink.
+    (ONGOING, 12, 5, False, CommitFate.ENDED),
+    # It is not certain that another producer's, or that of an epoch before, is newer.
+    (ONGOING, 13, 0, True, CommitFate.ENDED),
+    (ONGOING, 12, 3, True, CommitFate.ENDED),
+    # Nothing newer is open.
+    (ONGOING, 12, 4, True, CommitFate.PENDING),
+    (COMMITTED, 12, 5, True, CommitFate.COMMITTED),
+    (ABORTED, 12, 5, True, CommitFate.LOST),
+    (EMPTY, 12, 5, True, CommitFate.ENDED),
 )
 def test_a_superseded_transaction_has_a_newer_one_open(
     state: TransactionState, producer_id: int, epoch: int, of_pool: bool, fate: CommitFate
@@ -205,15 +200,12 @@ def test_a_restore_leaves_what_supersedes_open() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("ownerships", "pooled"),
-    [
-        ((), False),
-        ((IMPLICIT,), False),
-        ((EXPLICIT,), True),
-        ((OLDER_SINK,), True),
-        ((IMPLICIT, EXPLICIT), False),
-    ],
+@cases(
+    ((), False),
+    ((IMPLICIT,), False),
+    ((EXPLICIT,), True),
+    ((OLDER_SINK,), True),
+    ((IMPLICIT, EXPLICIT), False),
 )
 def test_ids_are_of_a_pool_only_where_every_writer_has_one(
     ownerships: tuple[TransactionOwnership, ...], pooled: bool
@@ -221,38 +213,32 @@ def test_ids_are_of_a_pool_only_where_every_writer_has_one(
     assert is_pooled(ownerships) is pooled
 
 
-@pytest.mark.parametrize(
-    ("name", "prefix", "expected"),
-    [
-        ("copy-3", "copy-", True),
-        ("Sink: Unnamed-0a1b-12", "Sink: Unnamed-0a1b-", True),
-        # The newer sink has two numbers, and a prefix without a dash of its own has no other ids.
-        ("copy-3", "copy", False),
-        ("copy-3-4", "copy", True),
-        ("copy-3-4", "copy-", False),
-        ("copy--3-4", "copy-", True),
-        ("copy-", "copy-", False),
-        ("copy-x", "copy-", False),
-        ("copying-3", "copy-", False),
-        ("other-3", "copy-", False),
-        ("copy-٣", "copy-", False),
-    ],
+@cases(
+    ("copy-3", "copy-", True),
+    ("Sink: Unnamed-0a1b-12", "Sink: Unnamed-0a1b-", True),
+    # The newer sink has two numbers, and a prefix without a dash of its own has no other ids.
+    ("copy-3", "copy", False),
+    ("copy-3-4", "copy", True),
+    ("copy-3-4", "copy-", False),
+    ("copy--3-4", "copy-", True),
+    ("copy-", "copy-", False),
+    ("copy-x", "copy-", False),
+    ("copying-3", "copy-", False),
+    ("other-3", "copy-", False),
+    ("copy-٣", "copy-", False),
 )
 def test_an_id_of_the_older_sink_has_one_number(name: str, prefix: str, expected: bool) -> None:
     assert is_of_prefix(name, [prefix]) is expected
 
 
-@pytest.mark.parametrize(
-    ("ownership", "started_ms", "kind"),
-    [
-        (OLDER_SINK, 95, Lingering.WRITING),
-        (OLDER_SINK, 85, Lingering.UNDECIDED),
-        (OLDER_SINK, 70, Lingering.LEFT),
-        (OLDER_SINK, None, Lingering.UNDECIDED),
-        # A newer sink's own prefix may end with a dash: an id with one number is not its.
-        (IMPLICIT, 70, Lingering.UNDECIDED),
-        (EXPLICIT, 70, Lingering.UNDECIDED),
-    ],
+@cases(
+    (OLDER_SINK, 95, Lingering.WRITING),
+    (OLDER_SINK, 85, Lingering.UNDECIDED),
+    (OLDER_SINK, 70, Lingering.LEFT),
+    (OLDER_SINK, None, Lingering.UNDECIDED),
+    # A newer sink's own prefix may end with a dash: an id with one number is not its.
+    (IMPLICIT, 70, Lingering.UNDECIDED),
+    (EXPLICIT, 70, Lingering.UNDECIDED),
 )
 def test_what_else_is_open_of_the_older_sink_is_told_apart_by_its_start(
     ownership: TransactionOwnership, started_ms: int | None, kind: Lingering
@@ -279,8 +265,7 @@ def test_a_newer_sink_has_no_such_pool() -> None:
     assert producer_pools([WriterState("copy", 0, 2, EXPLICIT, ("copy-0-0",), "out")]) == []
 
 
-@pytest.mark.parametrize(
-    ("subtasks", "needed"), [(1, 1), (5, 1), (6, 2), (10, 2), (11, 3), (100, 20)]
+@cases((1, 1), (5, 1), (6, 2), (10, 2), (11, 3), (100, 20)
 )  # fmt: skip
 def test_a_start_with_five_times_fewer_subtasks_leaves_nothing_open(subtasks: int, needed: int) -> None:
     (pool,) = producer_pools([older_sink(index, 5 * index, subtasks=subtasks) for index in range(subtasks)])

@@ -20,6 +20,7 @@ from fenceline.kafka.group_observation import (
 from fenceline.kafka.groups import Committed, ShareProgress, Waiting, family_of
 from fenceline.kafka.offset_histories import EndOffset
 from fenceline.kafka.partitions import Offsets
+from tests.cases import cases
 from tests.unit.test_groups import BLOCKED, NOW, OK, STOP, UNKNOWN, commits_every
 
 LOG = Logged(Committed(100), NOW - 5_000, commits_every(5, *range(5, 105, 5)), 3, 0)
@@ -50,14 +51,11 @@ def test_lag_is_zero_at_the_end_and_unknown_before_the_history() -> None:
     assert observe(around=replace(AROUND, offsets=None)).lag_ms is None
 
 
-@pytest.mark.parametrize(
-    ("number", "offsets", "only_markers", "lags"),
-    [
-        (1, Offsets(100, 140, 140, 1), False, (40, 40, 39_000)),
-        (2, Offsets(120, 140, 150, 1), False, (20, 50, 19_000)),
-        (3, Offsets(140, 140, 140, 1), False, (0, 40, 0)),
-        (4, Offsets(120, 140, 140, 1), True, (0, 40, 0)),
-    ],
+@cases(
+    (1, Offsets(100, 140, 140, 1), False, (40, 40, 39_000)),
+    (2, Offsets(120, 140, 150, 1), False, (20, 50, 19_000)),
+    (3, Offsets(140, 140, 140, 1), False, (0, 40, 0)),
+    (4, Offsets(120, 140, 140, 1), True, (0, 40, 0)),
 )
 def test_deleted_records_are_not_read_before_the_lso(
     number: int, offsets: Offsets, only_markers: bool, lags: tuple[int, int, int]
@@ -172,29 +170,26 @@ UUID = "0f4f8c6e-8f1e-4f7c-9d43-1b2c3d4e5f60"
 HEX = "0f4f8c6e8f1e4f7c9d431b2c3d4e5f60"
 
 
-@pytest.mark.parametrize(
-    ("group", "family", "word"),
-    [
-        (f"spark-kafka-source-{UUID}-1234567-driver-0", "spark-kafka-source-*", "every start of a query"),
-        (f"spark-kafka-source-{UUID}--1234567-driver-12", "spark-kafka-source-*", "every start of a query"),
-        (f"spark-kafka-source-{UUID}-1234567-executor", "spark-kafka-source-*", "every start of a query"),
-        (f"my-prefix-{UUID}-77-driver-0", "my-prefix-*", "every start of a query"),
-        (f"spark-kafka-relation-{UUID}-driver-0", "spark-kafka-relation-*", "every batch read"),
-        (f"spark-kafka-relation-{UUID}-executor", "spark-kafka-relation-*", "every batch read"),
-        ("console-consumer-40137", "console-consumer-*", "console consumer"),
-        ("console-share-consumer-1", "console-share-consumer-*", "console consumer"),
-        (f"billing-{UUID}", "billing-*", "random part"),
-        (f"{UUID}", "*", "random part"),
-        (f"a.{HEX}.b", "a.*.b", "random part"),
-        ("billing", "billing", ""),
-        ("billing-1", "billing-1", ""),  # numbers are names: each is a group of its own
-        ("console-consumer", "console-consumer", ""),
-        ("spark-kafka-source", "spark-kafka-source", ""),
-        ("connect-sink-orders", "connect-sink-orders", ""),
-        ("20261121", "20261121", ""),
-        ("", "", ""),
-        ("back\\\\slash \\x00", "back\\\\slash \\x00", ""),
-    ],
+@cases(
+    (f"spark-kafka-source-{UUID}-1234567-driver-0", "spark-kafka-source-*", "every start of a query"),
+    (f"spark-kafka-source-{UUID}--1234567-driver-12", "spark-kafka-source-*", "every start of a query"),
+    (f"spark-kafka-source-{UUID}-1234567-executor", "spark-kafka-source-*", "every start of a query"),
+    (f"my-prefix-{UUID}-77-driver-0", "my-prefix-*", "every start of a query"),
+    (f"spark-kafka-relation-{UUID}-driver-0", "spark-kafka-relation-*", "every batch read"),
+    (f"spark-kafka-relation-{UUID}-executor", "spark-kafka-relation-*", "every batch read"),
+    ("console-consumer-40137", "console-consumer-*", "console consumer"),
+    ("console-share-consumer-1", "console-share-consumer-*", "console consumer"),
+    (f"billing-{UUID}", "billing-*", "random part"),
+    (f"{UUID}", "*", "random part"),
+    (f"a.{HEX}.b", "a.*.b", "random part"),
+    ("billing", "billing", ""),
+    ("billing-1", "billing-1", ""),  # numbers are names: each is a group of its own
+    ("console-consumer", "console-consumer", ""),
+    ("spark-kafka-source", "spark-kafka-source", ""),
+    ("connect-sink-orders", "connect-sink-orders", ""),
+    ("20261121", "20261121", ""),
+    ("", "", ""),
+    ("back\\\\slash \\x00", "back\\\\slash \\x00", ""),
 )
 def test_groups_with_random_ids_are_one_family_and_explained(group: str, family: str, word: str) -> None:
     found = family_of(group)
@@ -209,17 +204,14 @@ def test_family_names_have_a_bounded_length_and_long_groups_stay_distinct(text: 
     assert family_of(longer + text).name != family_of(longer + text + "x").name
 
 
-@pytest.mark.parametrize(
-    ("start", "lag", "isolation", "position"),
-    [
-        (0, None, Isolation.READ_COMMITTED, 0),
-        (0, 10, Isolation.READ_UNCOMMITTED, 30),
-        (0, 10, Isolation.READ_COMMITTED, 30),
-        # Records after the lag was reported are no work that was done: it never passes the LSO.
-        (0, 3, Isolation.READ_COMMITTED, 35),
-        (0, 3, Isolation.READ_UNCOMMITTED, 37),
-        (36, 50, Isolation.UNKNOWN, 36),
-    ],
+@cases(
+    (0, None, Isolation.READ_COMMITTED, 0),
+    (0, 10, Isolation.READ_UNCOMMITTED, 30),
+    (0, 10, Isolation.READ_COMMITTED, 30),
+    # Records after the lag was reported are no work that was done: it never passes the LSO.
+    (0, 3, Isolation.READ_COMMITTED, 35),
+    (0, 3, Isolation.READ_UNCOMMITTED, 37),
+    (36, 50, Isolation.UNKNOWN, 36),
 )
 def test_a_share_group_s_lag_gives_its_position(
     start: int, lag: int | None, isolation: Isolation, position: int

@@ -28,6 +28,7 @@ from fenceline.kafka.groups import (
     worst_status,
 )
 from fenceline.kafka.partitions import Offsets
+from tests.cases import cases
 
 NOW = 1_795_000_000_000
 OK, WARN, STALL, STOP, REWIND, BLOCKED, UNKNOWN = (
@@ -286,21 +287,18 @@ def test_a_group_has_the_worst_status_of_its_partitions() -> None:
     assert worst_status([]) is UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("offset", "lso", "high_watermark", "only_markers", "expected", "unread"),
-    [
-        (10, 20, 20, False, None, 10),
-        (20, 20, 20, False, None, 0),
-        (5, 10, 20, False, Waiting.NOT_YET, 5),
-        (10, 10, 20, False, Waiting.PROBABLY, 0),
-        (9, 10, 20, True, Waiting.PROBABLY, 0),  # before the marker of the transaction before
-        (11, 10, 20, False, Waiting.READS_PAST, 0),
-        (20, 10, 20, False, Waiting.READS_PAST, 0),
-        (0, 10, 20, False, Waiting.NOT_YET, 7),  # retention took the first three
-        (None, 10, 20, False, None, None),
-        (21, 10, 20, False, None, None),  # beyond the end: that of another log
-        (21, 20, 20, True, None, None),
-    ],
+@cases(
+    (10, 20, 20, False, None, 10),
+    (20, 20, 20, False, None, 0),
+    (5, 10, 20, False, Waiting.NOT_YET, 5),
+    (10, 10, 20, False, Waiting.PROBABLY, 0),
+    (9, 10, 20, True, Waiting.PROBABLY, 0),  # before the marker of the transaction before
+    (11, 10, 20, False, Waiting.READS_PAST, 0),
+    (20, 10, 20, False, Waiting.READS_PAST, 0),
+    (0, 10, 20, False, Waiting.NOT_YET, 7),  # retention took the first three
+    (None, 10, 20, False, None, None),
+    (21, 10, 20, False, None, None),  # beyond the end: that of another log
+    (21, 20, 20, True, None, None),
 )
 def test_a_group_is_blocked_by_its_offset_against_the_lso(
     offset: int | None,
@@ -316,15 +314,12 @@ def test_a_group_is_blocked_by_its_offset_against_the_lso(
     assert waiting_state(offset, None, only_markers) is None
 
 
-@pytest.mark.parametrize(
-    ("lags", "expected"),
-    [
-        ((1, 2, 3), None),
-        ((100, 200, 300, 400, 500, 600), LagTrend.GROWING),
-        ((600, 500, 400, 300, 200, 100), LagTrend.SHRINKING),
-        ((5, 5, 5, 5, 5, 5), LagTrend.STEADY),
-        ((0, 900, 0, 900, 0, 900), LagTrend.STEADY),
-    ],
+@cases(
+    ((1, 2, 3), None),
+    ((100, 200, 300, 400, 500, 600), LagTrend.GROWING),
+    ((600, 500, 400, 300, 200, 100), LagTrend.SHRINKING),
+    ((5, 5, 5, 5, 5, 5), LagTrend.STEADY),
+    ((0, 900, 0, 900, 0, 900), LagTrend.STEADY),
 )
 def test_the_trend_of_a_lag_follows_its_polls(lags: tuple[int, ...], expected: LagTrend | None) -> None:
     assert trend_of([(point.at_ms, point.lag) for point in polls_every(20, *lags)]) is expected

@@ -19,6 +19,7 @@ from fenceline.incidents.impact import (
 )
 from fenceline.incidents.lifecycle import SETTLE_MS, returning_causes
 from fenceline.limits import Limits
+from tests.cases import cases
 from tests.unit.test_incident_lifecycle import Deployment
 
 S = 1_000
@@ -232,16 +233,13 @@ def test_a_reader_that_nothing_explains_counts_what_blocks_it() -> None:
     assert (impact.transactions, impact.partitions, impact.groups, impact.backlog) == (1, 1, 1, 400)
 
 
-@pytest.mark.parametrize(
-    ("readers", "backlog", "cause", "severity"),
-    [
-        (9, 100, Severity.WARNING, Severity.WARNING),
-        (10, 100, Severity.WARNING, Severity.CRITICAL),
-        (1, 10_000, Severity.WARNING, Severity.CRITICAL),
-        (0, 10_000, Severity.WARNING, Severity.WARNING),
-        (0, 10_000, Severity.INFO, Severity.INFO),
-        (1, 5, Severity.CRITICAL, Severity.CRITICAL),
-    ],
+@cases(
+    (9, 100, Severity.WARNING, Severity.WARNING),
+    (10, 100, Severity.WARNING, Severity.CRITICAL),
+    (1, 10_000, Severity.WARNING, Severity.CRITICAL),
+    (0, 10_000, Severity.WARNING, Severity.WARNING),
+    (0, 10_000, Severity.INFO, Severity.INFO),
+    (1, 5, Severity.CRITICAL, Severity.CRITICAL),
 )
 def test_what_is_a_warning_in_each_place_is_critical_where_it_adds_up(
     readers: int, backlog: int, cause: Severity, severity: Severity

@@ -14,6 +14,7 @@ from fenceline.incidents.outcomes import (
     end_of_transaction,
     transaction_ending,
 )
+from tests.cases import cases
 
 Kind, Reason = TransitionKind, TransitionReason
 #: 02:16:07 UTC.
@@ -73,20 +74,17 @@ def test_an_end_is_that_of_the_transaction_that_began_then() -> None:
     assert end_of_transaction(ring, "") is None
 
 
-@pytest.mark.parametrize(
-    ("outcome", "lost", "restarted_ms", "action", "words"),
-    [
-        ("committed", 0, NOW_MS - 7_000, None,
-         "The driver came back at 02:16:00 UTC and committed all 322 rows; nothing was lost."),
-        ("committed", 0, None, None, "Its driver committed all 322 rows at 02:16:07 UTC; nothing was lost."),
-        ("committed", 0, None, BY_ADA,
-         "Finished by ada, action 2, reason INC-4411 at 02:16:07 UTC: all 322 rows committed, "
-         "nothing was lost."),
-        ("lost", 20, None, None,
-         "Batch 1,204 was lost in part: 20 rows of 322 aborted, recorded at 02:16:07 UTC."),
-        ("aborted", 0, None, None,
-         "Batch 1,204 was aborted at 02:16:07 UTC; the next run reads its input again."),
-    ],
+@cases(
+    ("committed", 0, NOW_MS - 7_000, None,
+     "The driver came back at 02:16:00 UTC and committed all 322 rows; nothing was lost."),
+    ("committed", 0, None, None, "Its driver committed all 322 rows at 02:16:07 UTC; nothing was lost."),
+    ("committed", 0, None, BY_ADA,
+     "Finished by ada, action 2, reason INC-4411 at 02:16:07 UTC: all 322 rows committed, "
+     "nothing was lost."),
+    ("lost", 20, None, None,
+     "Batch 1,204 was lost in part: 20 rows of 322 aborted, recorded at 02:16:07 UTC."),
+    ("aborted", 0, None, None,
+     "Batch 1,204 was aborted at 02:16:07 UTC; the next run reads its input again."),
 )  # fmt: skip
 def test_a_batch_ends_in_one_sentence(
     outcome: str, lost: int, restarted_ms: int | None, action: ActionTaken | None, words: str
@@ -154,14 +152,11 @@ def test_no_markup_changes_a_text_wherever_it_stands(text: str) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "orders_enriched-0 (2026-11-24 00:56:07 UTC)",
-        "demo-abandoned has blocked payments-0 for 7 min; 1,465 records, 3 + 4 = 7!",
-        "offsets 10 - 20 of [a], {b} | c",
-        "note by ada: see #4411 & INC-7 <- 3 > 2",
-    ],
+@cases(
+    "orders_enriched-0 (2026-11-24 00:56:07 UTC)",
+    "demo-abandoned has blocked payments-0 for 7 min; 1,465 records, 3 + 4 = 7!",
+    "offsets 10 - 20 of [a], {b} | c",
+    "note by ada: see #4411 & INC-7 <- 3 > 2",
 )
 def test_dates_names_and_sentences_are_written_as_they_are(text: str) -> None:
     report = (7, text, [("Fact", text)], [])

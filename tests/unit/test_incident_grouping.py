@@ -14,6 +14,7 @@ from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.limits import Limits
 from fenceline.snapshot import OpenTransactionFacts, PinnedPartition, Snapshot
 from fenceline.spark.queries import QueryStatus, SinkBatch
+from tests.cases import cases
 
 Q, SINK = "query:orders_enrich", "transaction:orders-1a2b3c4d-p0-g1-b0-s3"
 OUT, BILLING = "partition:orders_enriched-0", "group:billing"
@@ -210,10 +211,8 @@ def test_impact_counts_names_and_sums_only_what_is_known() -> None:
     assert impact_of(cause, [failed], figures_of(snapshot())).records_lost is None
 
 
-@pytest.mark.parametrize(
-    ("change", "is_news"),
-    [({}, False), ({"groups": 2}, True), ({"backlog": 1_050}, False), ({"backlog": 1_200}, True),
-     ({"backlog": None}, True), ({"records_lost": 0}, True)],
+@cases(({}, False), ({"groups": 2}, True), ({"backlog": 1_050}, False), ({"backlog": 1_200}, True),
+     ({"backlog": None}, True), ({"records_lost": 0}, True),
 )  # fmt: skip
 def test_a_sum_counts_as_changed_from_a_tenth_on(change: dict[str, int | None], is_news: bool) -> None:
     before = IncidentImpact(1, 1, 1, 1, 1_000, None)

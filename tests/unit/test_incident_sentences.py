@@ -32,6 +32,7 @@ from fenceline.rules import RULES
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.text import Age, Instant, plain_text
+from tests.cases import cases
 
 #: 02:16:07 UTC.
 NOW_MS = 1_795_486_567_000
@@ -164,19 +165,13 @@ def test_the_worst_fact_names_what_is_lost_or_blocked_and_until_when(of: Inciden
     assert plain_text(worst_fact(of, now_ms=NOW_MS), now_ms=NOW_MS) == words
 
 
-@pytest.mark.parametrize(
-    ("of", "words"),
-    [
-        (crash(), "A restart completes it; after 02:27:50 UTC its 18,004 rows are lost."),
-        (crash(deadline_ms=NOW_MS - MIN), "Its 18,004 rows may be lost since 02:15:07 UTC."),
-        (crash(deadline_ms=None), "A restart completes it."),
-        (facts("hanging"), "It does not end by itself."),
-        (
-            facts("open_too_long", deadline_ms=NOW_MS + 84_000),
-            "Its coordinator aborts it at 02:17:31 UTC.",
-        ),
-        (facts("open_too_long"), ""),
-    ],
+@cases(
+    (crash(), "A restart completes it; after 02:27:50 UTC its 18,004 rows are lost."),
+    (crash(deadline_ms=NOW_MS - MIN), "Its 18,004 rows may be lost since 02:15:07 UTC."),
+    (crash(deadline_ms=None), "A restart completes it."),
+    (facts("hanging"), "It does not end by itself."),
+    (facts("open_too_long", deadline_ms=NOW_MS + 84_000), "Its coordinator aborts it at 02:17:31 UTC."),
+    (facts("open_too_long"), ""),
 )
 def test_a_consequence_is_what_becomes_of_it(of: IncidentFacts, words: str) -> None:
     assert plain_text(incident_consequence(of, now_ms=NOW_MS), now_ms=NOW_MS) == words
@@ -319,13 +314,10 @@ def test_without_a_plan_there_is_only_what_happens_if_nothing_is_done() -> None:
     assert outcome_rows(facts("abort_ratio"), None, now_ms=NOW_MS) == []
 
 
-@pytest.mark.parametrize(
-    ("deadline_ms", "words"),
-    [
-        (LATER_MS, "nothing until 02:27:50 UTC"),
-        (NOW_MS - 1, "if nothing is done"),
-        (None, "if nothing is done"),
-    ],
+@cases(
+    (LATER_MS, "nothing until 02:27:50 UTC"),
+    (NOW_MS - 1, "if nothing is done"),
+    (None, "if nothing is done"),
 )
 def test_the_heading_names_the_deadline_while_it_is_to_come(deadline_ms: int | None, words: str) -> None:
     assert nothing_words(facts("open_too_long", deadline_ms=deadline_ms), now_ms=NOW_MS) == words

@@ -52,6 +52,7 @@ from fenceline.spark.records import (
     PartitionRecords,
     SinkTransaction,
 )
+from tests.cases import cases
 
 IDENTITY = Ledger("0225f62c5efd493e8b1ec2e52adb6bc1", "afee5b6d", "orders-enrich", 1_795_316_221_968, 3)
 TRANSACTION = SinkTransaction(
@@ -111,18 +112,15 @@ def test_file_names_give_generations_rounds_and_open_decisions() -> None:
     assert ledger.read_names([ledger.decision_name(WHICH), ledger.completion_name(WHICH)]).open_rounds() == ()
 
 
-@pytest.mark.parametrize(
-    ("data", "damage"),
-    [
-        (None, Damage.MISSING),
-        (b"", Damage.EMPTY),
-        (b"\xff\xfe", Damage.TORN),
-        (b"{}", Damage.TORN),
-        (b"[1]", Damage.TORN),
-        (b'{"v":1,"batch_id":12', Damage.TORN),
-        (b'{"v":2,"all":"new"}', Damage.NEWER),
-        (b'{"v":true}', Damage.TORN),
-    ],
+@cases(
+    (None, Damage.MISSING),
+    (b"", Damage.EMPTY),
+    (b"\xff\xfe", Damage.TORN),
+    (b"{}", Damage.TORN),
+    (b"[1]", Damage.TORN),
+    (b'{"v":1,"batch_id":12', Damage.TORN),
+    (b'{"v":2,"all":"new"}', Damage.NEWER),
+    (b'{"v":true}', Damage.TORN),
 )
 def test_an_unusable_file_is_reported_with_its_path(data: bytes | None, damage: Damage) -> None:
     for path, said in (
@@ -158,10 +156,7 @@ def test_a_transaction_of_an_older_ledger_has_neither_records_by_partition_nor_d
     assert (TRANSACTION.written, TRANSACTION.digest) == (None, None)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"written": [["out", 0, "17", 1]]}, {"written": [["out", 0, 17]]}, {"written": 5}, {"digest": 5}],
-)
+@cases({"written": [["out", 0, "17", 1]]}, {"written": [["out", 0, 17]]}, {"written": 5}, {"digest": 5})
 def test_wrong_records_by_partition_or_digest_break_the_file(wrong: dict[str, object]) -> None:
     said = json.loads(ledger.encode_decision(DECISION))
     said["transactions"][0] |= wrong
@@ -218,14 +213,11 @@ def test_what_is_no_manifest_is_named(text: str) -> None:
         read_audit(text)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("input", "10"), ("at_ms", None), ("run", True), ("query_id", 7), ("sources", [1]),
-        ("compared", [["a", 0, 1, "2"]]), ("batches", [{**asdict(BATCH), "input": "x"}]),
-        ("obstacles", [["retention", 1, "gone", "not proved"]]),
-        ("positions", [["enriched", 0, "id", 5, [[7, "6"]]]]), ("mode", "guess"), ("nonsense", 1),
-    ],
+@cases(
+    ("input", "10"), ("at_ms", None), ("run", True), ("query_id", 7), ("sources", [1]),
+    ("compared", [["a", 0, 1, "2"]]), ("batches", [{**asdict(BATCH), "input": "x"}]),
+    ("obstacles", [["retention", 1, "gone", "not proved"]]),
+    ("positions", [["enriched", 0, "id", 5, [[7, "6"]]]]), ("mode", "guess"), ("nonsense", 1),
 )  # fmt: skip
 def test_a_value_of_another_type_is_no_manifest(name: str, value: object) -> None:
     document = json.loads(write_audit(AUDIT)) | {name: value}
@@ -238,22 +230,19 @@ def test_a_later_layout_is_told_apart() -> None:
         read_audit(json.dumps({"format": 2}))
 
 
-@pytest.mark.parametrize(
-    ("changed", "verdict"),
-    [
-        ({}, AuditVerdict.VIOLATED),
-        ({"missing": 0}, AuditVerdict.UNPROVED),
-        ({"missing": 0, "obstacles": ()}, AuditVerdict.UNPROVED),
-        ({"missing": 0, "obstacles": (), "proved_through": 7}, AuditVerdict.PROVED),
-        ({"missing": 0, "duplicated": 1, "proved_through": 7}, AuditVerdict.VIOLATED),
-        ({"missing": 0, "obstacles": (), "mode": AuditMode.KEYS}, AuditVerdict.PROVED),
-        # An input that is a table has no ranges.
-        ({"missing": 0, "obstacles": (), "mode": AuditMode.KEYS, "compared": ()}, AuditVerdict.PROVED),
-        (
-            {"missing": 0, "obstacles": (), "mode": AuditMode.KEYS, "compared": (), "input": 0},
-            AuditVerdict.UNPROVED,
-        ),
-    ],
+@cases(
+    ({}, AuditVerdict.VIOLATED),
+    ({"missing": 0}, AuditVerdict.UNPROVED),
+    ({"missing": 0, "obstacles": ()}, AuditVerdict.UNPROVED),
+    ({"missing": 0, "obstacles": (), "proved_through": 7}, AuditVerdict.PROVED),
+    ({"missing": 0, "duplicated": 1, "proved_through": 7}, AuditVerdict.VIOLATED),
+    ({"missing": 0, "obstacles": (), "mode": AuditMode.KEYS}, AuditVerdict.PROVED),
+    # An input that is a table has no ranges.
+    ({"missing": 0, "obstacles": (), "mode": AuditMode.KEYS, "compared": ()}, AuditVerdict.PROVED),
+    (
+        {"missing": 0, "obstacles": (), "mode": AuditMode.KEYS, "compared": (), "input": 0},
+        AuditVerdict.UNPROVED,
+    ),
 )
 def test_a_pipeline_is_proved_only_where_nothing_is_missing_or_hidden(
     changed: dict[str, object], verdict: AuditVerdict
@@ -274,19 +263,16 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     assert read_manifest(write_manifest(REPORT)) == REPORT
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "7",
-        '"x"',
-        "{}",
-        '{"format": "1"}',
-        '{"format": 1}',
-        '{"format": 1, "cluster": "x", "no": 1}',
-    ],
+@cases(
+    "",
+    "{",
+    "[]",
+    "7",
+    '"x"',
+    "{}",
+    '{"format": "1"}',
+    '{"format": 1}',
+    '{"format": 1, "cluster": "x", "no": 1}',
 )
 def test_anything_else_is_no_manifest(text: str) -> None:
     with pytest.raises(TornFile, match="torn or no manifest"):

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from kafka import errors
 
+from tests.cases import cases
 from transaction_admin import log_reader
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.connection import AdminConnection
@@ -136,14 +137,11 @@ def test_a_broker_that_did_not_answer_is_asked_again(
     assert connection.brokers() == [2, 1]
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        errors.NotLeaderForPartitionError.errno,
-        errors.FencedLeaderEpochError.errno,
-        errors.UnknownLeaderEpochError.errno,
-        errors.UnknownTopicOrPartitionError.errno,
-    ],
+@cases(
+    errors.NotLeaderForPartitionError.errno,
+    errors.FencedLeaderEpochError.errno,
+    errors.UnknownLeaderEpochError.errno,
+    errors.UnknownTopicOrPartitionError.errno,
 )
 def test_a_partition_that_moved_is_asked_for_at_its_new_leader(
     connection: WrittenConnection, reader: LogReader, code: int

@@ -20,6 +20,7 @@ from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.aggregate import fold_inferred
 from fenceline.kafka.fold.folded import Folded, Prior
 from fenceline.kafka.fold.marker_history import EndMarker, end_marker, infer_records
+from tests.cases import cases
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 _NAMES = {
@@ -206,12 +207,9 @@ def transitions(
     ]
 
 
-@pytest.mark.parametrize(
-    ("read", "completed_ms"),
-    [
-        ([marker("abort", 5_000)], 8_000),
-        ([marker("abort", 5_000), marker("abort", 5_040, where=THERE)], 5_040),
-    ],
+@cases(
+    ([marker("abort", 5_000)], 8_000),
+    ([marker("abort", 5_000), marker("abort", 5_040, where=THERE)], 5_040),
 )
 def test_an_abort_is_complete_with_its_last_marker_or_before_the_next_report(
     read: list[EndMarker], completed_ms: int

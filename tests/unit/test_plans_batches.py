@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from fenceline.plans.batches import (
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
 from fenceline.spark.sink_fates import TransactionFate
+from tests.cases import cases
 from tests.unit.factories import (
     MINE,
     NOW_MS,
@@ -91,28 +91,25 @@ ABORTED = decision(Decided.ABORTED)
 TROUBLE = {"trouble": "the store is away"}
 
 
-@pytest.mark.parametrize(
-    ("number", "each", "ground", "word"),
-    [
-        # Offered: prepared, and nobody has carried it out to the end.
-        (1, prepared(OPEN, OPEN), None, ""),
-        (2, prepared(OPEN, COMMITTED), None, ""),
-        (3, prepared(OPEN, GONE), None, ""),
-        (4, prepared(GONE, GONE), None, ""),
-        (5, prepared(COMMITTED, COMMITTED), None, ""),
-        (6, prepared(OPEN, OPEN, alive=True), None, ""),
-        (7, prepared(OPEN, rounds=(ABORTED, decision(round_=1, number=1))), None, ""),
-        # Refused: nothing is prepared.
-        (10, batch(), RefusalReason.NOT_PREPARED, "Nothing is decided about batch 41 of orders"),
-        (11, undecided(), RefusalReason.NOT_PREPARED, f"roll_back_batch {QUERY}@41"),
-        (12, batch(rounds=(ABORTED,)), RefusalReason.NOT_PREPARED, "was aborted by the driver"),
-        # Refused: it is over.
-        (20, prepared(done=done()), RefusalReason.ALREADY_ENDED, "Batch 41 of orders is committed since"),
-        (21, prepared(done=done(DecisionOutcome.LOST)), RefusalReason.ALREADY_ENDED, "is lost since"),
-        # Refused: it cannot be told.
-        (30, prepared(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
-        (31, prepared(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
-    ],
+@cases(
+    # Offered: prepared, and nobody has carried it out to the end.
+    (1, prepared(OPEN, OPEN), None, ""),
+    (2, prepared(OPEN, COMMITTED), None, ""),
+    (3, prepared(OPEN, GONE), None, ""),
+    (4, prepared(GONE, GONE), None, ""),
+    (5, prepared(COMMITTED, COMMITTED), None, ""),
+    (6, prepared(OPEN, OPEN, alive=True), None, ""),
+    (7, prepared(OPEN, rounds=(ABORTED, decision(round_=1, number=1))), None, ""),
+    # Refused: nothing is prepared.
+    (10, batch(), RefusalReason.NOT_PREPARED, "Nothing is decided about batch 41 of orders"),
+    (11, undecided(), RefusalReason.NOT_PREPARED, f"roll_back_batch {QUERY}@41"),
+    (12, batch(rounds=(ABORTED,)), RefusalReason.NOT_PREPARED, "was aborted by the driver"),
+    # Refused: it is over.
+    (20, prepared(done=done()), RefusalReason.ALREADY_ENDED, "Batch 41 of orders is committed since"),
+    (21, prepared(done=done(DecisionOutcome.LOST)), RefusalReason.ALREADY_ENDED, "is lost since"),
+    # Refused: it cannot be told.
+    (30, prepared(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
+    (31, prepared(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
 )
 def test_finish_is_offered_or_refused(
     number: int, each: SinkBatchFacts, ground: RefusalReason | None, word: str
@@ -124,41 +121,33 @@ def test_finish_is_offered_or_refused(
     assert bool(found.steps) == (ground is None), f"case {number}"
 
 
-@pytest.mark.parametrize(
-    ("number", "each", "ground", "word"),
-    [
-        # Offered: nothing of it is prepared, and something is open.
-        (1, undecided(), None, ""),
-        (2, undecided(alive=False), None, ""),
-        (3, undecided(rounds=(ABORTED,)), None, ""),
-        (4, undecided(last_prepared=None, first_batch=41), None, ""),
-        # Refused, also by force: it is prepared, or over.
-        (10, prepared(OPEN), RefusalReason.PREPARED, f"finish_batch {QUERY}@41"),
-        (11, prepared(OPEN, alive=True), RefusalReason.PREPARED, "can only be committed"),
-        (12, prepared(done=done()), RefusalReason.PREPARED, "is committed since"),
-        (13, undecided(last_prepared=41), RefusalReason.ALREADY_ENDED, "batch 41 is prepared already"),
-        (
-            14,
-            undecided(last_prepared=None, first_batch=42),
-            RefusalReason.ALREADY_ENDED,
-            "begins with batch 42",
-        ),
-        (15, undecided(prepared=(40,)), RefusalReason.PREPARED, f"finish_batch {QUERY}@40"),
-        # Refused: it cannot be told.
-        (20, undecided(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
-        (21, undecided(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
-        # Refused: there is nothing of it.
-        (30, batch(), RefusalReason.NOTHING_OPEN, "No transaction of batch 41"),
-        (31, undecided(planned=40), RefusalReason.NOTHING_OPEN, "is not planned"),
-        (32, undecided(planned=None), RefusalReason.NOTHING_OPEN, "the newest one in the offset log is none"),
-        # Refused, an admin may: its driver lives.
-        (
-            40,
-            undecided(alive=True, heard_ms=NOW_MS - 3_000),
-            RefusalReason.DRIVER_LIVES,
-            "last heartbeat 3 s ago",
-        ),
-    ],
+@cases(
+    # Offered: nothing of it is prepared, and something is open.
+    (1, undecided(), None, ""),
+    (2, undecided(alive=False), None, ""),
+    (3, undecided(rounds=(ABORTED,)), None, ""),
+    (4, undecided(last_prepared=None, first_batch=41), None, ""),
+    # Refused, also by force: it is prepared, or over.
+    (10, prepared(OPEN), RefusalReason.PREPARED, f"finish_batch {QUERY}@41"),
+    (11, prepared(OPEN, alive=True), RefusalReason.PREPARED, "can only be committed"),
+    (12, prepared(done=done()), RefusalReason.PREPARED, "is committed since"),
+    (13, undecided(last_prepared=41), RefusalReason.ALREADY_ENDED, "batch 41 is prepared already"),
+    (14, undecided(last_prepared=None, first_batch=42), RefusalReason.ALREADY_ENDED, "begins with batch 42"),
+    (15, undecided(prepared=(40,)), RefusalReason.PREPARED, f"finish_batch {QUERY}@40"),
+    # Refused: it cannot be told.
+    (20, undecided(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
+    (21, undecided(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
+    # Refused: there is nothing of it.
+    (30, batch(), RefusalReason.NOTHING_OPEN, "No transaction of batch 41"),
+    (31, undecided(planned=40), RefusalReason.NOTHING_OPEN, "is not planned"),
+    (32, undecided(planned=None), RefusalReason.NOTHING_OPEN, "the newest one in the offset log is none"),
+    # Refused, an admin may: its driver lives.
+    (
+        40,
+        undecided(alive=True, heard_ms=NOW_MS - 3_000),
+        RefusalReason.DRIVER_LIVES,
+        "last heartbeat 3 s ago",
+    ),
 )
 def test_roll_back_is_offered_or_refused(
     number: int, each: SinkBatchFacts, ground: RefusalReason | None, word: str

@@ -24,6 +24,7 @@ from fenceline.plans.offers import appraise_fence
 from fenceline.plans.plan import Act, Plan, SubjectPlan, from_json
 from fenceline.plans.plan import RefusalReason as Why
 from fenceline.plans.producers import Producer, fencing_warnings, flink_transaction, plan_fence
+from tests.cases import cases
 from tests.unit.factories import MINE, MINUTE_MS, NOW_MS, OTHER, described_transaction, plan_producer
 
 ID = "copy-0-41"
@@ -58,34 +59,31 @@ def grounds(subject: SubjectPlan) -> list[tuple[Why, bool]]:
     return [(each.ground, each.forceable) for each in subject.refusals]
 
 
-@pytest.mark.parametrize(
-    ("number", "each", "expected"),
-    [
-        # Allowed: open as the checkpoint recorded it, begun before that was completed, or at an unknown time.
-        (1, producer(), []),
-        (2, producer(started_ms=None), []),
-        (3, producer(replace(HOLD, completed_ms=None)), []),
-        (4, producer(replace(HOLD, is_savepoint=None)), []),
-        # Refused: no checkpoint decided it.
-        (5, producer(None), [(Why.NOT_CHECKPOINTED, False)]),
-        (6, producer(NOT_HELD), [(Why.NOT_CHECKPOINTED, False)]),
-        # Refused: what it decided may have changed.
-        (8, producer(replace(HOLD, trouble="its root is away")), [(Why.CHECKPOINT_UNREADABLE, False)]),
-        # Refused: not this transaction, or not open any more.
-        (9, producer(said=open_as(producer_epoch=4)), [(Why.ALREADY_ENDED, False)]),
-        (10, producer(said=open_as(producer_id=OTHER)), [(Why.ALREADY_ENDED, False)]),
-        (11, producer(said=open_as(state=TransactionState.COMPLETE_COMMIT)), [(Why.ALREADY_ENDED, False)]),
-        (12, producer(said=open_as(state=TransactionState.PREPARE_ABORT)), [(Why.ALREADY_ENDED, False)]),
-        (13, producer(said=open_as(state=TransactionState.EMPTY)), [(Why.ALREADY_ENDED, False)]),
-        # Refused unless forced: begun after the checkpoint, by clocks that may differ.
-        (7, producer(started_ms=NOW_MS), [(Why.BEGAN_LATER, True)]),
-        # Refused unless forced: the job may be restored from elsewhere, and write the same again.
-        (14, producer(replace(HOLD, is_savepoint=True)), [(Why.SAVEPOINT, True)]),
-        (15, producer(replace(HOLD, newer_job="job@2")), [(Why.NEWER_JOB, True)]),
-        # Refused: not seen.
-        (16, producer(said=NotDescribed(Obstacle.UNKNOWN, "no such id")), [(Why.UNKNOWN_ID, False)]),
-        (17, producer(said=NotDescribed(Obstacle.UNSEEN, "broker away")), [(Why.NOT_SEEN, False)]),
-    ],
+@cases(
+    # Allowed: open as the checkpoint recorded it, begun before that was completed, or at an unknown time.
+    (1, producer(), []),
+    (2, producer(started_ms=None), []),
+    (3, producer(replace(HOLD, completed_ms=None)), []),
+    (4, producer(replace(HOLD, is_savepoint=None)), []),
+    # Refused: no checkpoint decided it.
+    (5, producer(None), [(Why.NOT_CHECKPOINTED, False)]),
+    (6, producer(NOT_HELD), [(Why.NOT_CHECKPOINTED, False)]),
+    # Refused: what it decided may have changed.
+    (8, producer(replace(HOLD, trouble="its root is away")), [(Why.CHECKPOINT_UNREADABLE, False)]),
+    # Refused: not this transaction, or not open any more.
+    (9, producer(said=open_as(producer_epoch=4)), [(Why.ALREADY_ENDED, False)]),
+    (10, producer(said=open_as(producer_id=OTHER)), [(Why.ALREADY_ENDED, False)]),
+    (11, producer(said=open_as(state=TransactionState.COMPLETE_COMMIT)), [(Why.ALREADY_ENDED, False)]),
+    (12, producer(said=open_as(state=TransactionState.PREPARE_ABORT)), [(Why.ALREADY_ENDED, False)]),
+    (13, producer(said=open_as(state=TransactionState.EMPTY)), [(Why.ALREADY_ENDED, False)]),
+    # Refused unless forced: begun after the checkpoint, by clocks that may differ.
+    (7, producer(started_ms=NOW_MS), [(Why.BEGAN_LATER, True)]),
+    # Refused unless forced: the job may be restored from elsewhere, and write the same again.
+    (14, producer(replace(HOLD, is_savepoint=True)), [(Why.SAVEPOINT, True)]),
+    (15, producer(replace(HOLD, newer_job="job@2")), [(Why.NEWER_JOB, True)]),
+    # Refused: not seen.
+    (16, producer(said=NotDescribed(Obstacle.UNKNOWN, "no such id")), [(Why.UNKNOWN_ID, False)]),
+    (17, producer(said=NotDescribed(Obstacle.UNSEEN, "broker away")), [(Why.NOT_SEEN, False)]),
 )  # fmt: skip
 def test_a_commit_is_allowed_for_just_what_the_checkpoint_decided(
     number: int, each: Producer, expected: list[tuple[Why, bool]]
@@ -96,12 +94,9 @@ def test_a_commit_is_allowed_for_just_what_the_checkpoint_decided(
     assert bool(found.steps) is all(forceable for _, forceable in expected)
 
 
-@pytest.mark.parametrize(
-    ("ownership", "words"),
-    [
-        (IMPLICIT, "A restore aborts it and reads"),
-        (OLDER_SINK, "aborts it, if its pools have the id, and reads"),
-    ],
+@cases(
+    (IMPLICIT, "A restore aborts it and reads"),
+    (OLDER_SINK, "aborts it, if its pools have the id, and reads"),
 )
 def test_a_restore_of_the_older_sink_aborts_ids_of_its_pools_alone(
     ownership: TransactionOwnership, words: str
@@ -143,18 +138,15 @@ def test_a_young_checkpoint_is_a_warning_that_the_job_may_commit_itself(age_ms: 
     assert "From an older one, or started anew, it writes the same records again." in words
 
 
-@pytest.mark.parametrize(
-    ("number", "each", "refused"),
-    [
-        # A checkpoint decided just this transaction.
-        (1, producer(), True),
-        (2, producer(replace(HOLD, trouble="its root is away")), True),
-        (3, producer(replace(HOLD, is_savepoint=True)), True),
-        # None did: the id's shape, or its prefix, refuses nothing.
-        (4, producer(None), False),
-        (5, producer(NOT_HELD), False),
-        (6, producer(said=open_as(producer_epoch=4)), False),
-    ],
+@cases(
+    # A checkpoint decided just this transaction.
+    (1, producer(), True),
+    (2, producer(replace(HOLD, trouble="its root is away")), True),
+    (3, producer(replace(HOLD, is_savepoint=True)), True),
+    # None did: the id's shape, or its prefix, refuses nothing.
+    (4, producer(None), False),
+    (5, producer(NOT_HELD), False),
+    (6, producer(said=open_as(producer_epoch=4)), False),
 )
 def test_a_fence_is_refused_for_what_a_checkpoint_decided_alone(
     number: int, each: Producer, refused: bool
@@ -167,13 +159,10 @@ def test_a_fence_is_refused_for_what_a_checkpoint_decided_alone(
         assert "its records are lost" in found.refusals[0].words
 
 
-@pytest.mark.parametrize(
-    ("hold", "words"),
-    [
-        (NOT_HELD, "a fence loses nothing that was decided"),
-        (replace(NOT_HELD, trouble="its root is away"), "may lose checkpointed data"),
-        (None, "If it is Flink's, a checkpoint may have decided to commit it"),
-    ],
+@cases(
+    (NOT_HELD, "a fence loses nothing that was decided"),
+    (replace(NOT_HELD, trouble="its root is away"), "may lose checkpointed data"),
+    (None, "If it is Flink's, a checkpoint may have decided to commit it"),
 )
 def test_a_fence_of_an_id_of_a_sink_names_what_is_known(hold: FlinkHold | None, words: str) -> None:
     (found,) = fencing_warnings([producer(hold)], now_ms=NOW_MS)
@@ -184,25 +173,22 @@ def test_a_fence_of_an_id_of_a_sink_names_what_is_known(hold: FlinkHold | None, 
 COMMITTED, ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 
 
-@pytest.mark.parametrize(
-    ("number", "now", "fate"),
-    [
-        (1, CoordinatorView(TransactionState.ONGOING, MINE, 3), CommitFate.PENDING),
-        (2, CoordinatorView(COMMITTED, MINE, 3), CommitFate.COMMITTED),
-        # Transaction version 2 raises the epoch with each end.
-        (3, CoordinatorView(COMMITTED, MINE, 4), CommitFate.COMMITTED),
-        (4, CoordinatorView(TransactionState.PREPARE_COMMIT, MINE, 3), CommitFate.COMMITTED),
-        # A timeout or a fence aborts at the next epoch.
-        (5, CoordinatorView(ABORTED, MINE, 4), CommitFate.LOST),
-        (6, CoordinatorView(TransactionState.PREPARE_ABORT, MINE, 4), CommitFate.LOST),
-        (7, CoordinatorView(ABORTED, MINE, 3), CommitFate.LOST),
-        # The id has gone on.
-        (8, CoordinatorView(TransactionState.ONGOING, MINE, 4), CommitFate.ENDED),
-        (9, CoordinatorView(COMMITTED, MINE, 5), CommitFate.ENDED),
-        (10, CoordinatorView(ABORTED, OTHER, 3), CommitFate.ENDED),
-        (11, CoordinatorView(TransactionState.EMPTY, MINE, 3), CommitFate.UNKNOWN),
-        (12, None, CommitFate.UNKNOWN),
-    ],
+@cases(
+    (1, CoordinatorView(TransactionState.ONGOING, MINE, 3), CommitFate.PENDING),
+    (2, CoordinatorView(COMMITTED, MINE, 3), CommitFate.COMMITTED),
+    # Transaction version 2 raises the epoch with each end.
+    (3, CoordinatorView(COMMITTED, MINE, 4), CommitFate.COMMITTED),
+    (4, CoordinatorView(TransactionState.PREPARE_COMMIT, MINE, 3), CommitFate.COMMITTED),
+    # A timeout or a fence aborts at the next epoch.
+    (5, CoordinatorView(ABORTED, MINE, 4), CommitFate.LOST),
+    (6, CoordinatorView(TransactionState.PREPARE_ABORT, MINE, 4), CommitFate.LOST),
+    (7, CoordinatorView(ABORTED, MINE, 3), CommitFate.LOST),
+    # The id has gone on.
+    (8, CoordinatorView(TransactionState.ONGOING, MINE, 4), CommitFate.ENDED),
+    (9, CoordinatorView(COMMITTED, MINE, 5), CommitFate.ENDED),
+    (10, CoordinatorView(ABORTED, OTHER, 3), CommitFate.ENDED),
+    (11, CoordinatorView(TransactionState.EMPTY, MINE, 3), CommitFate.UNKNOWN),
+    (12, None, CommitFate.UNKNOWN),
 )
 def test_the_coordinator_shows_what_became_of_it(
     number: int, now: CoordinatorView | None, fate: CommitFate
@@ -220,18 +206,15 @@ def test_a_restore_is_foretold_in_one_sentence() -> None:
     assert restore_sentence("chk-41", []) == "A restore from chk-41 has nothing to commit."
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("copy-0-41", (0, 41)),
-        ("copy-12-0", (12, 0)),
-        ("copy-0", None),
-        ("copy-0-41-1", None),
-        ("copy-a-1", None),
-        ("copying-0-1", None),
-        ("copy--1", None),
-        ("copy-0-4١", None),
-    ],
+@cases(
+    ("copy-0-41", (0, 41)),
+    ("copy-12-0", (12, 0)),
+    ("copy-0", None),
+    ("copy-0-41-1", None),
+    ("copy-a-1", None),
+    ("copying-0-1", None),
+    ("copy--1", None),
+    ("copy-0-4١", None),
 )
 def test_an_id_of_a_sink_is_its_prefix_a_subtask_and_a_number(
     name: str, found: tuple[int, int] | None
@@ -239,22 +222,19 @@ def test_an_id_of_a_sink_is_its_prefix_a_subtask_and_a_number(
     assert subtask_and_number(name, "copy") == found
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "ownerships", "age_ms", "kind"),
-    [
-        # Names count checkpoints.
-        (1, "copy-0-42", [IMPLICIT], 0, Lingering.WRITING),
-        (2, "copy-0-41", [IMPLICIT], 30_000, Lingering.LEFT),
-        (8, "copy-0-41", [IMPLICIT], 0, Lingering.UNDECIDED),
-        (9, "copy-0-41", [IMPLICIT], None, Lingering.LEFT),
-        # Names of a pool: by when it began, against the newest checkpoint and the one before.
-        (3, "copy-0-1", [EXPLICIT], 1_000, Lingering.WRITING),
-        (4, "copy-0-1", [EXPLICIT], 30_000, Lingering.UNDECIDED),
-        (5, "copy-0-1", [EXPLICIT], 90_000, Lingering.LEFT),
-        # Two sinks with one prefix name differently: the name shows nothing.
-        (6, "copy-0-41", [EXPLICIT, IMPLICIT], 1_000, Lingering.WRITING),
-        (7, "copy-0-1", [EXPLICIT], None, Lingering.UNDECIDED),
-    ],
+@cases(
+    # Names count checkpoints.
+    (1, "copy-0-42", [IMPLICIT], 0, Lingering.WRITING),
+    (2, "copy-0-41", [IMPLICIT], 30_000, Lingering.LEFT),
+    (8, "copy-0-41", [IMPLICIT], 0, Lingering.UNDECIDED),
+    (9, "copy-0-41", [IMPLICIT], None, Lingering.LEFT),
+    # Names of a pool: by when it began, against the newest checkpoint and the one before.
+    (3, "copy-0-1", [EXPLICIT], 1_000, Lingering.WRITING),
+    (4, "copy-0-1", [EXPLICIT], 30_000, Lingering.UNDECIDED),
+    (5, "copy-0-1", [EXPLICIT], 90_000, Lingering.LEFT),
+    # Two sinks with one prefix name differently: the name shows nothing.
+    (6, "copy-0-41", [EXPLICIT, IMPLICIT], 1_000, Lingering.WRITING),
+    (7, "copy-0-1", [EXPLICIT], None, Lingering.UNDECIDED),
 )
 def test_another_open_transaction_of_a_prefix_is_judged(
     number: int, name: str, ownerships: list[TransactionOwnership], age_ms: int | None, kind: Lingering
@@ -269,24 +249,21 @@ LEFT = replace(NOT_HELD, prefix="copy", ownerships=frozenset({IMPLICIT}))
 POOLED = replace(LEFT, ownerships=frozenset({EXPLICIT}), completions_ms=(NOW_MS - 100, NOW_MS - 200))
 
 
-@pytest.mark.parametrize(
-    ("number", "hold", "name", "started_ms", "may_lose"),
-    [
-        (1, LEFT, "copy-7-39", NOW_MS - 900_000, False),
-        (2, LEFT, "copy-0-42", NOW_MS - 900_000, True),
-        (3, replace(LEFT, committable=HELD), "copy-0-41", NOW_MS - 900_000, True),
-        (4, replace(LEFT, trouble="it was polled last at 10:00"), "copy-7-39", NOW_MS - 900_000, True),
-        (5, replace(LEFT, is_savepoint=True), "copy-7-39", NOW_MS - 900_000, True),
-        (6, replace(LEFT, checkpoint_id=None), "copy-7-39", NOW_MS - 900_000, True),
-        (7, POOLED, "copy-0-3", NOW_MS - 300, False),
-        (8, POOLED, "copy-0-3", NOW_MS - 150, True),
-        (9, POOLED, "copy-0-3", NOW_MS - 50, True),
-        (10, POOLED, "copy-0-3", None, True),
-        (11, replace(LEFT, completions_ms=(NOW_MS - 500,)), "copy-7-39", NOW_MS - 300, True),
-        (12, replace(LEFT, completions_ms=(NOW_MS - 200,)), "copy-7-39", NOW_MS - 300, False),
-        (13, None, "copy-7-39", NOW_MS - 900_000, True),
-        (14, None, "copy", NOW_MS - 900_000, False),
-    ],
+@cases(
+    (1, LEFT, "copy-7-39", NOW_MS - 900_000, False),
+    (2, LEFT, "copy-0-42", NOW_MS - 900_000, True),
+    (3, replace(LEFT, committable=HELD), "copy-0-41", NOW_MS - 900_000, True),
+    (4, replace(LEFT, trouble="it was polled last at 10:00"), "copy-7-39", NOW_MS - 900_000, True),
+    (5, replace(LEFT, is_savepoint=True), "copy-7-39", NOW_MS - 900_000, True),
+    (6, replace(LEFT, checkpoint_id=None), "copy-7-39", NOW_MS - 900_000, True),
+    (7, POOLED, "copy-0-3", NOW_MS - 300, False),
+    (8, POOLED, "copy-0-3", NOW_MS - 150, True),
+    (9, POOLED, "copy-0-3", NOW_MS - 50, True),
+    (10, POOLED, "copy-0-3", None, True),
+    (11, replace(LEFT, completions_ms=(NOW_MS - 500,)), "copy-7-39", NOW_MS - 300, True),
+    (12, replace(LEFT, completions_ms=(NOW_MS - 200,)), "copy-7-39", NOW_MS - 300, False),
+    (13, None, "copy-7-39", NOW_MS - 900_000, True),
+    (14, None, "copy", NOW_MS - 900_000, False),
 )
 def test_a_fence_comes_first_where_no_checkpoint_will_commit_the_transaction(
     number: int, hold: FlinkHold | None, name: str, started_ms: int | None, may_lose: bool
@@ -300,18 +277,15 @@ STOPPED = replace(LEFT, completions_ms=(NOW_MS - 120_000, NOW_MS - 130_000, NOW_
 MINUTES = replace(LEFT, completions_ms=(NOW_MS - 120_000, NOW_MS - 240_000))
 
 
-@pytest.mark.parametrize(
-    ("number", "hold", "silent_ms", "may_lose"),
-    [
-        (1, STOPPED, 119_000, False),
-        (2, STOPPED, 30_000, True),
-        (3, STOPPED, None, True),
-        (4, MINUTES, 119_000, True),
-        (5, replace(STOPPED, completions_ms=(NOW_MS - 900_000,)), 119_000, True),
-        (6, replace(STOPPED, committable=HELD), 119_000, True),
-        (7, replace(STOPPED, trouble="it was polled last at 10:00"), 119_000, True),
-        (8, replace(STOPPED, completions_ms=(NOW_MS - 50_000, NOW_MS - 60_000)), 119_000, True),
-    ],
+@cases(
+    (1, STOPPED, 119_000, False),
+    (2, STOPPED, 30_000, True),
+    (3, STOPPED, None, True),
+    (4, MINUTES, 119_000, True),
+    (5, replace(STOPPED, completions_ms=(NOW_MS - 900_000,)), 119_000, True),
+    (6, replace(STOPPED, committable=HELD), 119_000, True),
+    (7, replace(STOPPED, trouble="it was polled last at 10:00"), 119_000, True),
+    (8, replace(STOPPED, completions_ms=(NOW_MS - 50_000, NOW_MS - 60_000)), 119_000, True),
 )
 def test_what_a_stopped_job_has_written_for_its_next_checkpoint_is_fenced_first_once_it_is_silent(
     number: int, hold: FlinkHold, silent_ms: int | None, may_lose: bool

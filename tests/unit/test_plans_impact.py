@@ -8,7 +8,6 @@ at least as far, and at least as many records become readable or are aborted, as
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -27,33 +26,31 @@ from fenceline.plans.impact import (
     span_of,
 )
 from fenceline.plans.plan import Bound
+from tests.cases import cases
 from tests.unit.factories import MINE, OTHER, TOPIC, blocked_log, data_batch, marker_batch, open_producer
 
 M = frozenset({MINE})
 WHERE = TopicPartition(TOPIC, 0)
 
 
-@pytest.mark.parametrize(
-    ("told", "mine", "ended", "expected"),
-    [
-        # 1. The only one: to the end.
-        (blocked_log(), M, (), Span(10, 15)),
-        # 2. Another one is open behind it: up to there.
-        (blocked_log(opened=(open_producer(10), open_producer(13, OTHER))), M, (), Span(10, 13)),
-        # 3. Another one is open before it: the LSO stays.
-        (blocked_log(opened=(open_producer(10, OTHER), open_producer(13))), M, (), None),
-        # 4. … unless that one is ended before.
-        (blocked_log(opened=(open_producer(10, OTHER), open_producer(13))), M, {OTHER}, Span(13, 15)),
-        # 5. Both are ended together.
-        (blocked_log(opened=(open_producer(10, OTHER), open_producer(13))), M | {OTHER}, (), Span(10, 15)),
-        # 6. Nothing of it is open there.
-        (blocked_log(opened=()), M, (), None),
-        (blocked_log(opened=(open_producer(10, OTHER),)), M, (), None),
-        # 7. The end of the log could not be seen.
-        (blocked_log(lso=None, high_watermark=None), M, (), None),
-        # 8. Told at different moments: never less than nothing.
-        (blocked_log(high_watermark=9), M, (), Span(10, 10)),
-    ],
+@cases(
+    # 1. The only one: to the end.
+    (blocked_log(), M, (), Span(10, 15)),
+    # 2. Another one is open behind it: up to there.
+    (blocked_log(opened=(open_producer(10), open_producer(13, OTHER))), M, (), Span(10, 13)),
+    # 3. Another one is open before it: the LSO stays.
+    (blocked_log(opened=(open_producer(10, OTHER), open_producer(13))), M, (), None),
+    # 4. … unless that one is ended before.
+    (blocked_log(opened=(open_producer(10, OTHER), open_producer(13))), M, {OTHER}, Span(13, 15)),
+    # 5. Both are ended together.
+    (blocked_log(opened=(open_producer(10, OTHER), open_producer(13))), M | {OTHER}, (), Span(10, 15)),
+    # 6. Nothing of it is open there.
+    (blocked_log(opened=()), M, (), None),
+    (blocked_log(opened=(open_producer(10, OTHER),)), M, (), None),
+    # 7. The end of the log could not be seen.
+    (blocked_log(lso=None, high_watermark=None), M, (), None),
+    # 8. Told at different moments: never less than nothing.
+    (blocked_log(high_watermark=9), M, (), Span(10, 10)),
 )
 def test_the_offsets_that_readers_get(
     told: HeldLog, mine: frozenset[int], ended: set[int], expected: Span | None
@@ -61,39 +58,36 @@ def test_the_offsets_that_readers_get(
     assert span_of(told, mine, frozenset(ended)) == expected
 
 
-@pytest.mark.parametrize(
-    ("batches", "expected"),
-    [
-        # 1. Its own records are aborted, others' are read.
-        ((data_batch(10, 2), data_batch(12, 3, -1, transactional=False)), 3),
-        # 2. Committed ones behind it, aborted ones, and markers, which are no records.
+@cases(
+    # 1. Its own records are aborted, others' are read.
+    ((data_batch(10, 2), data_batch(12, 3, -1, transactional=False)), 3),
+    # 2. Committed ones behind it, aborted ones, and markers, which are no records.
+    (
         (
-            (
-                data_batch(10),
-                data_batch(11, 2, OTHER),
-                marker_batch(13, OTHER),
-                data_batch(14, 4, 6),
-                marker_batch(18, 6, "abort"),
-            ),
-            2,
+            data_batch(10),
+            data_batch(11, 2, OTHER),
+            marker_batch(13, OTHER),
+            data_batch(14, 4, 6),
+            marker_batch(18, 6, "abort"),
         ),
-        # 3. One producer, committed and then aborted and then open.
+        2,
+    ),
+    # 3. One producer, committed and then aborted and then open.
+    (
         (
-            (
-                data_batch(10, 1, OTHER),
-                marker_batch(11, OTHER),
-                data_batch(12, 5, OTHER),
-                marker_batch(17, OTHER, "abort"),
-            ),
-            1,
+            data_batch(10, 1, OTHER),
+            marker_batch(11, OTHER),
+            data_batch(12, 5, OTHER),
+            marker_batch(17, OTHER, "abort"),
         ),
-        ((data_batch(10, 1, OTHER), marker_batch(11, OTHER), data_batch(12, 5, OTHER)), 1),
-        # 4. Behind the span, where it is read only for what its transaction came to.
-        ((data_batch(10), data_batch(12, 2, OTHER), data_batch(100, 2, OTHER), marker_batch(102, OTHER)), 2),
-        # 5. Not read at all.
-        (None, None),
-        ((), 0),
-    ],
+        1,
+    ),
+    ((data_batch(10, 1, OTHER), marker_batch(11, OTHER), data_batch(12, 5, OTHER)), 1),
+    # 4. Behind the span, where it is read only for what its transaction came to.
+    ((data_batch(10), data_batch(12, 2, OTHER), data_batch(100, 2, OTHER), marker_batch(102, OTHER)), 2),
+    # 5. Not read at all.
+    (None, None),
+    ((), 0),
 )
 def test_records_that_become_readable(batches: tuple[RecordBatch, ...] | None, expected: int | None) -> None:
     assert released_in(blocked_log(batches=batches), Span(10, 50)) == expected

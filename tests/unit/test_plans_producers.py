@@ -4,7 +4,6 @@ takes away; that effects, steps and checks are given for an id of any text."""
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
 from fenceline.plans.producers import LIVELY_MS, Producer, SinkOwner, fencing_warnings, plan_fence
 from fenceline.snapshot import UsualCommit
+from tests.cases import cases
 from tests.unit.factories import (
     MINE,
     MINUTE_MS,
@@ -57,83 +57,74 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
     return plan_producer(said=described_transaction(state=state, **fields))
 
 
-@pytest.mark.parametrize(
-    ("number", "each", "limits", "grounds", "word"),
-    [
-        # Offered: past its limit, or silent for longer than a minute.
-        (1, plan_producer(), LIMITS, [], ""),
-        (2, plan_producer(silent_since_ms=NOW_MS - 1_000), LIMITS, [], ""),
-        (3, plan_producer(silent_since_ms=None), LIMITS, [], ""),
-        (4, plan_producer(), HOUR, [], ""),
-        (5, plan_producer(usual=USUAL), Limits(open_too_long_s=60), [], ""),
-        (6, plan_producer("connect-sink-3", described_transaction("connect-sink-3")), LIMITS, [], ""),
-        (7, plan_producer(started_ms=None), LIMITS, [], ""),
-        # The shape of an id refuses nothing: Flink's is also that of any application that numbers twice, and
-        # that of Streams of one that numbers partitions.
-        (19, plan_producer("sink-0_17", described_transaction("sink-0_17")), LIMITS, [], ""),
-        (8, plan_producer("sink-0-17", described_transaction("sink-0-17")), LIMITS, [], ""),
-        (9, plan_producer(FLINK_POOLED, described_transaction(FLINK_POOLED)), LIMITS, [], ""),
-        # Refused: nothing there that a fence could end.
-        (10, missing(Obstacle.UNKNOWN), LIMITS, [RefusalReason.UNKNOWN_ID], "A fence would create it"),
-        (11, missing(Obstacle.FORBIDDEN), LIMITS, [RefusalReason.FORBIDDEN], "its coordinator says so"),
-        (12, missing(Obstacle.UNSEEN), LIMITS, [RefusalReason.NOT_SEEN], "cannot be seen"),
-        (
-            13,
-            in_state(TransactionState.EMPTY),
-            LIMITS,
-            [NOTHING_OPEN],
-            "payments-0 holds a transaction of it",
+@cases(
+    # Offered: past its limit, or silent for longer than a minute.
+    (1, plan_producer(), LIMITS, [], ""),
+    (2, plan_producer(silent_since_ms=NOW_MS - 1_000), LIMITS, [], ""),
+    (3, plan_producer(silent_since_ms=None), LIMITS, [], ""),
+    (4, plan_producer(), HOUR, [], ""),
+    (5, plan_producer(usual=USUAL), Limits(open_too_long_s=60), [], ""),
+    (6, plan_producer("connect-sink-3", described_transaction("connect-sink-3")), LIMITS, [], ""),
+    (7, plan_producer(started_ms=None), LIMITS, [], ""),
+    # The shape of an id refuses nothing: Flink's is also that of any application that numbers twice, and
+    # that of Streams of one that numbers partitions.
+    (19, plan_producer("sink-0_17", described_transaction("sink-0_17")), LIMITS, [], ""),
+    (8, plan_producer("sink-0-17", described_transaction("sink-0-17")), LIMITS, [], ""),
+    (9, plan_producer(FLINK_POOLED, described_transaction(FLINK_POOLED)), LIMITS, [], ""),
+    # Refused: nothing there that a fence could end.
+    (10, missing(Obstacle.UNKNOWN), LIMITS, [RefusalReason.UNKNOWN_ID], "A fence would create it"),
+    (11, missing(Obstacle.FORBIDDEN), LIMITS, [RefusalReason.FORBIDDEN], "its coordinator says so"),
+    (12, missing(Obstacle.UNSEEN), LIMITS, [RefusalReason.NOT_SEEN], "cannot be seen"),
+    (13, in_state(TransactionState.EMPTY), LIMITS, [NOTHING_OPEN], "payments-0 holds a transaction of it"),
+    (14, in_state(TransactionState.COMPLETE_COMMIT), LIMITS, [NOTHING_OPEN], "CompleteCommit"),
+    (15, in_state(TransactionState.COMPLETE_ABORT), LIMITS, [NOTHING_OPEN], "CompleteAbort"),
+    (16, in_state(TransactionState.PREPARE_COMMIT), LIMITS, [PREPARE], "the leader of payments-0"),
+    (17, in_state(TransactionState.PREPARE_ABORT), LIMITS, [PREPARE], "decided to abort it"),
+    (18, in_state(TransactionState.PREPARE_ABORT, partitions=()), LIMITS, [PREPARE], "its coordinator"),
+    # Refused, an admin may: it is healthy.
+    (20, plan_producer(**YOUNG), LIMITS, [HEALTHY], "within its limit of 1 min"),
+    (21, plan_producer(**UNSEEN), LIMITS, [HEALTHY], "open for 30 s"),
+    (22, plan_producer(silent_since_ms=NOW_MS - 59_000), HOUR, [HEALTHY], "within the last minute"),
+    (23, plan_producer(silent_since_ms=None), HOUR, [HEALTHY], "cannot be seen"),
+    (24, plan_producer(usual=USUAL, silent_since_ms=NOW_MS), LIMITS, [HEALTHY], "usual where"),
+    (25, plan_producer(started_ms=None, silent_since_ms=None), LIMITS, [HEALTHY], "is unknown"),
+    # Refused, an admin may: another system may have decided to commit it.
+    (
+        31,
+        plan_producer(said=described_transaction(timeout_ms=TWO_PHASE)),
+        LIMITS,
+        [RefusalReason.TWO_PHASE],
+        "two-phase",
+    ),
+    (
+        32,
+        plan_producer("sink-0-17", described_transaction("sink-0-17", timeout_ms=TWO_PHASE), **YOUNG),
+        LIMITS,
+        [RefusalReason.TWO_PHASE, HEALTHY],
+        "checkpointed data",
+    ),
+    # Refused, also by force: our own sink's.
+    (40, plan_producer(SINK_ID, sink=SinkOwner()), LIMITS, [OWN_SINK], "[[checkpoints]]"),
+    (
+        41,
+        plan_producer(
+            SINK_ID,
+            described_transaction(SINK_ID),
+            sink=SinkOwner("q-1", "orders", 41, prepared=True),
+            **YOUNG,
         ),
-        (14, in_state(TransactionState.COMPLETE_COMMIT), LIMITS, [NOTHING_OPEN], "CompleteCommit"),
-        (15, in_state(TransactionState.COMPLETE_ABORT), LIMITS, [NOTHING_OPEN], "CompleteAbort"),
-        (16, in_state(TransactionState.PREPARE_COMMIT), LIMITS, [PREPARE], "the leader of payments-0"),
-        (17, in_state(TransactionState.PREPARE_ABORT), LIMITS, [PREPARE], "decided to abort it"),
-        (18, in_state(TransactionState.PREPARE_ABORT, partitions=()), LIMITS, [PREPARE], "its coordinator"),
-        # Refused, an admin may: it is healthy.
-        (20, plan_producer(**YOUNG), LIMITS, [HEALTHY], "within its limit of 1 min"),
-        (21, plan_producer(**UNSEEN), LIMITS, [HEALTHY], "open for 30 s"),
-        (22, plan_producer(silent_since_ms=NOW_MS - 59_000), HOUR, [HEALTHY], "within the last minute"),
-        (23, plan_producer(silent_since_ms=None), HOUR, [HEALTHY], "cannot be seen"),
-        (24, plan_producer(usual=USUAL, silent_since_ms=NOW_MS), LIMITS, [HEALTHY], "usual where"),
-        (25, plan_producer(started_ms=None, silent_since_ms=None), LIMITS, [HEALTHY], "is unknown"),
-        # Refused, an admin may: another system may have decided to commit it.
-        (
-            31,
-            plan_producer(said=described_transaction(timeout_ms=TWO_PHASE)),
-            LIMITS,
-            [RefusalReason.TWO_PHASE],
-            "two-phase",
-        ),
-        (
-            32,
-            plan_producer("sink-0-17", described_transaction("sink-0-17", timeout_ms=TWO_PHASE), **YOUNG),
-            LIMITS,
-            [RefusalReason.TWO_PHASE, HEALTHY],
-            "checkpointed data",
-        ),
-        # Refused, also by force: our own sink's.
-        (40, plan_producer(SINK_ID, sink=SinkOwner()), LIMITS, [OWN_SINK], "[[checkpoints]]"),
-        (
-            41,
-            plan_producer(
-                SINK_ID,
-                described_transaction(SINK_ID),
-                sink=SinkOwner("q-1", "orders", 41, prepared=True),
-                **YOUNG,
-            ),
-            LIMITS,
-            [OWN_SINK],
-            "finish_batch q-1@41",
-        ),
-        (
-            42,
-            plan_producer(SINK_ID, described_transaction(SINK_ID), sink=SinkOwner("q-1", "orders", 41)),
-            LIMITS,
-            [OWN_SINK],
-            "roll_back_batch q-1@41",
-        ),
-        (43, plan_producer(sink=SinkOwner("q-1", "orders")), LIMITS, [OWN_SINK], "see its query"),
-    ],
+        LIMITS,
+        [OWN_SINK],
+        "finish_batch q-1@41",
+    ),
+    (
+        42,
+        plan_producer(SINK_ID, described_transaction(SINK_ID), sink=SinkOwner("q-1", "orders", 41)),
+        LIMITS,
+        [OWN_SINK],
+        "roll_back_batch q-1@41",
+    ),
+    (43, plan_producer(sink=SinkOwner("q-1", "orders")), LIMITS, [OWN_SINK], "see its query"),
 )
 def test_offered_or_refused(
     number: int, each: Producer, limits: Limits, grounds: list[RefusalReason], word: str
@@ -172,9 +163,7 @@ def test_effects_of_a_fence() -> None:
     assert "no record of it was observed for 9 min" in found["producer_fenced"].words
 
 
-@pytest.mark.parametrize(
-    ("name", "warned"), [("sink-0-17", True), (FLINK_POOLED, True), ("sink-17", False), ("sink-0_17", False)]
-)
+@cases(("sink-0-17", True), (FLINK_POOLED, True), ("sink-17", False), ("sink-0_17", False))
 def test_an_id_of_flinks_shape_is_a_warning_that_names_the_risk(name: str, warned: bool) -> None:
     words = " ".join(fencing_warnings([plan_producer(name, described_transaction(name))], now_ms=NOW_MS))
     assert ("If it is Flink's, a checkpoint may have decided to commit it" in words) is warned

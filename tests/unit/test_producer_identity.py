@@ -26,6 +26,7 @@ from fenceline.kafka.producer_identity import (
     streams_topic,
 )
 from fenceline.owners import Owner, owner_of
+from tests.cases import cases
 
 UUID = "1f0c3b7e-5a2d-4c6f-9b8a-0123456789ab"
 #: One of 281 UUIDs ends in 12 decimal digits, which is no number behind a dash.
@@ -33,50 +34,47 @@ UUID_OF_DIGITS = "1f0c3b7e-5a2d-4c6f-9b8a-012345678901"
 OPERATOR = "cbc357ccb763df2852fee8c4fc7d55f2"
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "application", "member", "slot", "kind"),
-    [
-        ("enrich-0-1", "enrich", "0", "1", Shape.FLINK),
-        ("enrich-orders-11-184467", "enrich-orders", "11", "184467", Shape.FLINK),
-        (f"Sink: orders-{OPERATOR}-12", "Sink: orders", OPERATOR, "12", Shape.FLINK),
-        (f"enrich-{UUID}-3-17", "enrich", "3", "17", Shape.FLINK),
-        (f"clicks-{UUID}-3", "clicks", UUID, "3", Shape.STREAMS),
-        (f"clicks-v2-{UUID_OF_DIGITS}-12", "clicks-v2", UUID_OF_DIGITS, "12", Shape.STREAMS),
-        ("clicks-0_12", "clicks", "0", "12", Shape.STREAMS),
-        ("connect-cluster-prod", "connect-cluster-prod", "leader", "", Shape.CONNECT),
-        ("connect-prod-jdbc-orders-0", "connect-prod-jdbc-orders", "", "0", Shape.CONNECT),
-        ("connect-prod-shard-2-0", "connect-prod-shard-2", "", "0", Shape.CONNECT),
-        ("prod-jdbc-orders-0", "prod-jdbc-orders", "", "0", Shape.NUMBERED),
-        ("orders-a1b2c3d4-p3-g2-b1-s17", "orders", "a1b2c3d4-p3", "g2-b1-s17", Shape.FENCELINE_SINK),
-        ("orders-a1b2c3d4-p3-g1-s0", "orders", "a1b2c3d4-p3", "g1-s0", Shape.FENCELINE_SINK),
-        ("orders-a1b2c3d4-lease", "orders", "a1b2c3d4", "lease", Shape.FENCELINE_SINK),
-        ("orders-lease", "orders-lease", "", "", Shape.PLAIN),
-        ("a-b-12345678-p0-g0-b0-s63", "a-b", "12345678-p0", "g0-b0-s63", Shape.FENCELINE_SINK),
-        ("orders-gateway-17", "orders-gateway", "", "17", Shape.NUMBERED),
-        ("tx-billing.orders.3", "tx-billing.orders", "", "3", Shape.NUMBERED),
-        ("loader_7", "loader", "", "7", Shape.NUMBERED),
-        ("loader-1700000000000", "loader", "", "1700000000000", Shape.NUMBERED),
-        (f"loader-{UUID}", "loader", UUID, "", Shape.RANDOM),
-        (f"loader-{UUID_OF_DIGITS}", "loader", UUID_OF_DIGITS, "", Shape.RANDOM),
-        (f"{UUID}/loader", "loader", UUID, "", Shape.RANDOM),
-        (f"loader-{UUID}-eu-west", "loader-eu-west", UUID, "", Shape.RANDOM),
-        (f"loader_{UUID.replace('-', '')}", "loader", UUID.replace("-", ""), "", Shape.RANDOM),
-        ("loader-7d9f8b6c-3", "loader", "7d9f8b6c", "3", Shape.RANDOM),
-        ("loader-01ARZ3NDEKTSV4RRFFQ69G5FAV", "loader", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "", Shape.RANDOM),
-        (UUID, NAMELESS, UUID, "", Shape.RANDOM),
-        ("12", NAMELESS, "", "12", Shape.NUMBERED),
-        ("eu/orders/5", "eu/orders", "", "5", Shape.NUMBERED),
-        ("-12", NAMELESS, "", "12", Shape.NUMBERED),
-        ("", NAMELESS, "", "", Shape.PLAIN),
-        ("payments", "payments", "", "", Shape.PLAIN),
-        ("orders-v2", "orders-v2", "", "", Shape.PLAIN),
-        ("kafka2", "kafka2", "", "", Shape.PLAIN),
-        ("facade-deadbeef", "facade-deadbeef", "", "", Shape.PLAIN),
-        (r"tab\x09end-4", r"tab\x09end", "", "4", Shape.NUMBERED),
-        (r"nul\x00", r"nul\x00", "", "", Shape.PLAIN),
-        ("bestellungen-ü-✓-4", "bestellungen-ü-✓", "", "4", Shape.NUMBERED),
-        ("Arabic digits-٣", "Arabic digits-٣", "", "", Shape.PLAIN),
-    ],
+@cases(
+    ("enrich-0-1", "enrich", "0", "1", Shape.FLINK),
+    ("enrich-orders-11-184467", "enrich-orders", "11", "184467", Shape.FLINK),
+    (f"Sink: orders-{OPERATOR}-12", "Sink: orders", OPERATOR, "12", Shape.FLINK),
+    (f"enrich-{UUID}-3-17", "enrich", "3", "17", Shape.FLINK),
+    (f"clicks-{UUID}-3", "clicks", UUID, "3", Shape.STREAMS),
+    (f"clicks-v2-{UUID_OF_DIGITS}-12", "clicks-v2", UUID_OF_DIGITS, "12", Shape.STREAMS),
+    ("clicks-0_12", "clicks", "0", "12", Shape.STREAMS),
+    ("connect-cluster-prod", "connect-cluster-prod", "leader", "", Shape.CONNECT),
+    ("connect-prod-jdbc-orders-0", "connect-prod-jdbc-orders", "", "0", Shape.CONNECT),
+    ("connect-prod-shard-2-0", "connect-prod-shard-2", "", "0", Shape.CONNECT),
+    ("prod-jdbc-orders-0", "prod-jdbc-orders", "", "0", Shape.NUMBERED),
+    ("orders-a1b2c3d4-p3-g2-b1-s17", "orders", "a1b2c3d4-p3", "g2-b1-s17", Shape.FENCELINE_SINK),
+    ("orders-a1b2c3d4-p3-g1-s0", "orders", "a1b2c3d4-p3", "g1-s0", Shape.FENCELINE_SINK),
+    ("orders-a1b2c3d4-lease", "orders", "a1b2c3d4", "lease", Shape.FENCELINE_SINK),
+    ("orders-lease", "orders-lease", "", "", Shape.PLAIN),
+    ("a-b-12345678-p0-g0-b0-s63", "a-b", "12345678-p0", "g0-b0-s63", Shape.FENCELINE_SINK),
+    ("orders-gateway-17", "orders-gateway", "", "17", Shape.NUMBERED),
+    ("tx-billing.orders.3", "tx-billing.orders", "", "3", Shape.NUMBERED),
+    ("loader_7", "loader", "", "7", Shape.NUMBERED),
+    ("loader-1700000000000", "loader", "", "1700000000000", Shape.NUMBERED),
+    (f"loader-{UUID}", "loader", UUID, "", Shape.RANDOM),
+    (f"loader-{UUID_OF_DIGITS}", "loader", UUID_OF_DIGITS, "", Shape.RANDOM),
+    (f"{UUID}/loader", "loader", UUID, "", Shape.RANDOM),
+    (f"loader-{UUID}-eu-west", "loader-eu-west", UUID, "", Shape.RANDOM),
+    (f"loader_{UUID.replace('-', '')}", "loader", UUID.replace("-", ""), "", Shape.RANDOM),
+    ("loader-7d9f8b6c-3", "loader", "7d9f8b6c", "3", Shape.RANDOM),
+    ("loader-01ARZ3NDEKTSV4RRFFQ69G5FAV", "loader", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "", Shape.RANDOM),
+    (UUID, NAMELESS, UUID, "", Shape.RANDOM),
+    ("12", NAMELESS, "", "12", Shape.NUMBERED),
+    ("eu/orders/5", "eu/orders", "", "5", Shape.NUMBERED),
+    ("-12", NAMELESS, "", "12", Shape.NUMBERED),
+    ("", NAMELESS, "", "", Shape.PLAIN),
+    ("payments", "payments", "", "", Shape.PLAIN),
+    ("orders-v2", "orders-v2", "", "", Shape.PLAIN),
+    ("kafka2", "kafka2", "", "", Shape.PLAIN),
+    ("facade-deadbeef", "facade-deadbeef", "", "", Shape.PLAIN),
+    (r"tab\x09end-4", r"tab\x09end", "", "4", Shape.NUMBERED),
+    (r"nul\x00", r"nul\x00", "", "", Shape.PLAIN),
+    ("bestellungen-ü-✓-4", "bestellungen-ü-✓", "", "4", Shape.NUMBERED),
+    ("Arabic digits-٣", "Arabic digits-٣", "", "", Shape.PLAIN),
 )
 def test_an_id_is_split_by_its_known_shape(
     transactional_id: str, application: str, member: str, slot: str, kind: Shape
@@ -84,11 +82,9 @@ def test_an_id_is_split_by_its_known_shape(
     assert application_of(transactional_id) == (application, member, slot, kind)
 
 
-@pytest.mark.parametrize(
-    "shape", ["{}", "job-{}", "job-{}-3", "job-{}-3-4", "{}-job", "job.{}.eu", "job-{}-0_3"]
-)
+@cases("{}", "job-{}", "job-{}-3", "job-{}-3-4", "{}-job", "job.{}.eu", "job-{}-0_3")
 @pytest.mark.parametrize("made", ["uuid", "hex", "upper hex", "number"])
-def test_thousands_of_random_ids_are_one_application(shape: str, made: str) -> None:
+def test_thousands_of_random_ids_are_one_application(made: str, shape: str) -> None:
     dice = random.Random(f"{shape} {made}")
     words = {
         "uuid": lambda: str(uuid.UUID(int=dice.getrandbits(128))),
@@ -115,14 +111,11 @@ def test_an_applications_name_spells_bytes_as_ids_do(raw: bytes) -> None:
     unescape_text(application_of(escape_bytes(raw)).application.replace("…", ""))
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"x", b"\\", b"\x00", "ü".encode(), b"0a", b"a1", b"-1", b"a-", b"a1-", b"0f0f0f0f-", b"_", b"-0_0"],
-)
+@cases(b"x", b"\\", b"\x00", "ü".encode(), b"0a", b"a1", b"-1", b"a-", b"a1-", b"0f0f0f0f-", b"_", b"-0_0")
 @pytest.mark.parametrize(
     "end", [b"", b"z", b"\xff", b"-1", b"-1-2", b"-p0-g0-b0-s1", b"-0225f62c-p0-g1-s0", b"-0225f62c-lease"]
 )
-def test_an_id_of_32_kb_has_an_application(raw: bytes, end: bytes) -> None:
+def test_an_id_of_32_kb_has_an_application(end: bytes, raw: bytes) -> None:
     long = (raw * 32_767)[: 32_767 - len(end)] + end
     found = application_of(escape_bytes(long))
     assert 0 < len(found.application) <= LONGEST
@@ -154,22 +147,19 @@ def _named() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_named")
-@pytest.mark.parametrize(
-    ("number", "name", "application", "why"),
-    [
-        (1, "svc-7", "Card payments", "the id itself, before a later pattern"),
-        (2, "svc-8", "Ledger service", "a numbered client"),
-        (3, "billing-3", "Ledger service", "the id fits a pattern before its application is tried"),
-        (4, "billing3", "billing3", "no pattern"),
-        (5, "billing", "Billing", "a plain id"),
-        (6, "quiet-1", "quiet", "its first owner names no application"),
-        (7, "copy-0-41", "Ledger service", "a shape alone makes no id Flink's"),
-        (8, f"orders-{OF_STREAMS}-1", "orders", "Kafka Streams: its group"),
-        (9, "orders-0_1", "orders", "Kafka Streams, before version 2"),
-        (10, "connect-cluster-cdc", "connect-cluster-cdc", "Kafka Connect's leader"),
-        (11, "pay-0a1b2c3d-p0-g1-s0", "pay", "our sink: the prefix"),
-        (12, "", NAMELESS, "an empty id"),
-    ],
+@cases(
+    (1, "svc-7", "Card payments", "the id itself, before a later pattern"),
+    (2, "svc-8", "Ledger service", "a numbered client"),
+    (3, "billing-3", "Ledger service", "the id fits a pattern before its application is tried"),
+    (4, "billing3", "billing3", "no pattern"),
+    (5, "billing", "Billing", "a plain id"),
+    (6, "quiet-1", "quiet", "its first owner names no application"),
+    (7, "copy-0-41", "Ledger service", "a shape alone makes no id Flink's"),
+    (8, f"orders-{OF_STREAMS}-1", "orders", "Kafka Streams: its group"),
+    (9, "orders-0_1", "orders", "Kafka Streams, before version 2"),
+    (10, "connect-cluster-cdc", "connect-cluster-cdc", "Kafka Connect's leader"),
+    (11, "pay-0a1b2c3d-p0-g1-s0", "pay", "our sink: the prefix"),
+    (12, "", NAMELESS, "an empty id"),
 )
 def test_an_owner_names_the_application_of_a_client_of_no_engine(
     number: int, name: str, application: str, why: str
@@ -223,15 +213,12 @@ def test_an_older_streams_id_names_its_task(application: str) -> None:
     assert alone.sign == ""
 
 
-@pytest.mark.parametrize(
-    "members",
-    [
-        [],
-        [Member("orders-consumer", "/10.0.0.5")],
-        [client("orders", OTHER, 1)],
-        [client("orders", PROCESS, 11)],
-        [client("orders-archive", PROCESS, 1)],
-    ],
+@cases(
+    [],
+    [Member("orders-consumer", "/10.0.0.5")],
+    [client("orders", OTHER, 1)],
+    [client("orders", PROCESS, 11)],
+    [client("orders-archive", PROCESS, 1)],
 )
 def test_the_shape_of_streams_without_its_client_has_no_sign(members: list[Member]) -> None:
     found = identify_producer(f"orders-{PROCESS}-1", members, ())
@@ -272,36 +259,24 @@ def test_a_plain_id_that_looks_like_an_engine_s_is_none_s(transactional_id: str)
     assert identify_producer(transactional_id, [Member("orders-producer", "/10.0.0.5")], others) is None
 
 
-@pytest.mark.parametrize(
-    ("topic", "use"),
-    [
-        ("orders-app-KSTREAM-AGGREGATE-STATE-STORE-0000000001-changelog", "changelog"),
-        ("orders-app-counts-repartition", "repartition"),
-        ("orders-app-totals", "sink"),
-        ("orders-changelog", "sink"),
-        ("other-counts-changelog", "sink"),
-        ("__consumer_offsets", None),
-    ],
+@cases(
+    ("orders-app-KSTREAM-AGGREGATE-STATE-STORE-0000000001-changelog", "changelog"),
+    ("orders-app-counts-repartition", "repartition"),
+    ("orders-app-totals", "sink"),
+    ("orders-changelog", "sink"),
+    ("other-counts-changelog", "sink"),
+    ("__consumer_offsets", None),
 )
 def test_topics_of_an_application_are_told_apart(topic: str, use: str | None) -> None:
     assert streams_topic("orders-app", topic) == use
 
 
-@pytest.mark.parametrize(
-    ("number", "owner", "groups", "name", "why"),
-    [
-        (
-            1,
-            Owner("pay-*", "Pay", application="Payments"),
-            ["billing"],
-            "Payments",
-            "an owner's pattern first",
-        ),
-        (2, Owner("pay-*", "Pay"), ["billing"], "billing", "the owner names a team alone"),
-        (3, None, ["billing"], "billing", "the group that it commits for"),
-        (4, None, ["billing", "audit"], None, "of two groups neither is it"),
-        (5, None, [], None, "nothing was observed"),
-    ],
+@cases(
+    (1, Owner("pay-*", "Pay", application="Payments"), ["billing"], "Payments", "an owner's pattern first"),
+    (2, Owner("pay-*", "Pay"), ["billing"], "billing", "the owner names a team alone"),
+    (3, None, ["billing"], "billing", "the group that it commits for"),
+    (4, None, ["billing", "audit"], None, "of two groups neither is it"),
+    (5, None, [], None, "nothing was observed"),
 )
 def test_an_application_is_called_by_owner_then_by_group(
     number: int, owner: Owner | None, groups: list[str], name: str | None, why: str

@@ -14,6 +14,7 @@ from fenceline.decode.ingest_payload import EventKind
 from fenceline.decode.ingest_payload import decode_post as read_post
 from fenceline.decode.progress import UnusableEvent, decode_progress
 from fenceline.spark.records import BatchProgress
+from tests.cases import cases
 
 CAPTURED = Path(__file__).parents[1] / "data" / "progress" / "spark-4.2.0.jsonl"
 EVENTS: list[tuple[str, dict[str, Any]]] = [
@@ -133,22 +134,19 @@ def test_what_older_versions_leave_out_is_filled_in() -> None:
     assert (told.sink, told.output_rows, told.name) == ("", None, "")
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"numInputRows": "many"}, "numInputRows: not a whole number"),
-        ({"numInputRows": True}, "numInputRows: not a whole number"),
-        ({"numInputRows": 10**30}, "numInputRows: out of range"),
-        ({"processedRowsPerSecond": 10**400}, "processedRowsPerSecond: out of range"),
-        ({"processedRowsPerSecond": []}, "processedRowsPerSecond: not a number"),
-        ({"timestamp": "yesterday"}, "timestamp: not a time"),
-        ({"durationMs": [1]}, "durationMs: not an object"),
-        ({"durationMs": {"addBatch": None}}, "durationMs: not a whole number"),
-        ({"sources": {}}, "sources: not a list"),
-        ({"sources": [7]}, "sources: not readable"),
-        ({"sources": [{"endOffset": "x" * 3_000_000}]}, "endOffset: too large"),
-        ({"sources": [{"description": 5}]}, "text: not a string"),
-    ],
+@cases(
+    ({"numInputRows": "many"}, "numInputRows: not a whole number"),
+    ({"numInputRows": True}, "numInputRows: not a whole number"),
+    ({"numInputRows": 10**30}, "numInputRows: out of range"),
+    ({"processedRowsPerSecond": 10**400}, "processedRowsPerSecond: out of range"),
+    ({"processedRowsPerSecond": []}, "processedRowsPerSecond: not a number"),
+    ({"timestamp": "yesterday"}, "timestamp: not a time"),
+    ({"durationMs": [1]}, "durationMs: not an object"),
+    ({"durationMs": {"addBatch": None}}, "durationMs: not a whole number"),
+    ({"sources": {}}, "sources: not a list"),
+    ({"sources": [7]}, "sources: not readable"),
+    ({"sources": [{"endOffset": "x" * 3_000_000}]}, "endOffset: too large"),
+    ({"sources": [{"description": 5}]}, "text: not a string"),
 )
 def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason: str) -> None:
     found = decode_progress(captured_event("kafka") | change, received_ms=TOLD_MS)
@@ -156,15 +154,12 @@ def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason
     assert found.strange == {reason: 1}
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"id": "7"}, "id is no UUID"),
-        ({"runId": None}, "runId is no UUID"),
-        ({"batchId": -1}, "batchId is no batch's number"),
-        ({"batchId": 10**19}, "batchId is no batch's number"),
-        ({"batchId": "7"}, "batchId is no batch's number"),
-    ],
+@cases(
+    ({"id": "7"}, "id is no UUID"),
+    ({"runId": None}, "runId is no UUID"),
+    ({"batchId": -1}, "batchId is no batch's number"),
+    ({"batchId": 10**19}, "batchId is no batch's number"),
+    ({"batchId": "7"}, "batchId is no batch's number"),
 )
 def test_an_event_of_no_query_is_refused(change: dict[str, Any], why: str) -> None:
     found = decode_progress(captured_event("kafka") | change, received_ms=TOLD_MS)

@@ -8,7 +8,6 @@ A path as Spark spells it becomes the URL that fsspec opens, mapped prefixes inc
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from fenceline.spark.sink_fates import (
     outcome_by_history,
     rows_written,
 )
+from tests.cases import cases
 from tests.unit.factories import transition_of
 from tests.unit.sink_batches import BAD, DARK, GOING, GOOD, NOW_MS, OPEN, STARTED_MS, decided, done, written
 
@@ -42,15 +42,12 @@ def batch(
     return BatchPast(run, number * MINUTE_MS, took_ms, rows, watermark)
 
 
-@pytest.mark.parametrize(
-    ("number", "times", "wanted"),
-    [
-        (1, [100] * 19, None),
-        (2, [100] * 20, 100),
-        (3, [*range(1, 101)], 99),
-        (4, [*range(1, 201)], 198),
-        (5, [*[100] * 20, *[None] * 50], 100),
-    ],
+@cases(
+    (1, [100] * 19, None),
+    (2, [100] * 20, 100),
+    (3, [*range(1, 101)], 99),
+    (4, [*range(1, 201)], 198),
+    (5, [*[100] * 20, *[None] * 50], 100),
 )
 def test_the_usual_duration_is_taken_from_recent_batches(
     number: int, times: Sequence[int | None], wanted: int | None
@@ -59,16 +56,13 @@ def test_the_usual_duration_is_taken_from_recent_batches(
     assert found == wanted, f"case {number}"
 
 
-@pytest.mark.parametrize(
-    ("number", "marks", "wanted", "why"),
-    [
-        (1, [None, None], None, "no watermark at all"),
-        (2, [0, 0, 0], None, "none yet"),
-        (3, [5, 6, 7], None, "the last one has moved it"),
-        (4, [5, 6, 6, 6], Stall(6, 2, 2 * MINUTE_MS), "two batches since it came there"),
-        (5, [6, 6, 6], Stall(6, 3, 0), "as far as one can look back"),
-        (6, [], None, "nothing is known"),
-    ],
+@cases(
+    (1, [None, None], None, "no watermark at all"),
+    (2, [0, 0, 0], None, "none yet"),
+    (3, [5, 6, 7], None, "the last one has moved it"),
+    (4, [5, 6, 6, 6], Stall(6, 2, 2 * MINUTE_MS), "two batches since it came there"),
+    (5, [6, 6, 6], Stall(6, 3, 0), "as far as one can look back"),
+    (6, [], None, "nothing is known"),
 )
 def test_a_watermark_that_stops_is_stalled(
     number: int, marks: Sequence[int | None], wanted: Stall | None, why: str
@@ -82,15 +76,12 @@ def test_batches_without_input_do_not_count() -> None:
     assert watermark_stall(past) == Stall(6, 2, 4 * MINUTE_MS)
 
 
-@pytest.mark.parametrize(
-    ("number", "runs", "wanted", "why"),
-    [
-        (1, ["a", "a", "b", "b"], None, "a restart"),
-        (2, ["a", "b", "a"], ("a", "b"), "the first one goes on"),
-        (3, ["a", "", "a", "b"], None, "a batch that nobody told of"),
-        (4, ["a", "b", "c", "b"], ("b", "c"), "of three"),
-        (5, [], None, "nothing is known"),
-    ],
+@cases(
+    (1, ["a", "a", "b", "b"], None, "a restart"),
+    (2, ["a", "b", "a"], ("a", "b"), "the first one goes on"),
+    (3, ["a", "", "a", "b"], None, "a batch that nobody told of"),
+    (4, ["a", "b", "c", "b"], ("b", "c"), "of three"),
+    (5, [], None, "nothing is known"),
 )
 def test_two_runs_in_turn(number: int, runs: Sequence[str], wanted: tuple[str, str] | None, why: str) -> None:
     assert interleaved_runs(batch(n, run=run) for n, run in enumerate(runs)) == wanted, (
@@ -98,14 +89,11 @@ def test_two_runs_in_turn(number: int, runs: Sequence[str], wanted: tuple[str, s
     )
 
 
-@pytest.mark.parametrize(
-    ("number", "decisions", "wanted"),
-    [
-        (1, [(1, 10), (1, 20), (2, 30)], None),
-        (2, [(1, 10), (2, 20), (1, 30)], (1, 2, 30)),
-        (3, [(2, 20), (1, 10)], (1, 2, 10)),
-        (4, [], None),
-    ],
+@cases(
+    (1, [(1, 10), (1, 20), (2, 30)], None),
+    (2, [(1, 10), (2, 20), (1, 30)], (1, 2, 30)),
+    (3, [(2, 20), (1, 10)], (1, 2, 10)),
+    (4, [], None),
 )
 def test_an_older_generation_that_decides(
     number: int, decisions: Sequence[tuple[int, int]], wanted: tuple[int, int, int] | None
@@ -113,15 +101,12 @@ def test_an_older_generation_that_decides(
     assert late_generation(decisions) == wanted, f"case {number}"
 
 
-@pytest.mark.parametrize(
-    ("number", "decision", "outcome", "rows"),
-    [
-        (1, decided(), done(), 1_000),
-        (2, decided(), None, None),
-        (3, decided(), done(DecisionOutcome.LOST, written(1).transactional_id), 500),
-        (4, decided(Decided.ABORTED), done(DecisionOutcome.ABORTED), None),
-        (5, decided(number=0), done(), 0),
-    ],
+@cases(
+    (1, decided(), done(), 1_000),
+    (2, decided(), None, None),
+    (3, decided(), done(DecisionOutcome.LOST, written(1).transactional_id), 500),
+    (4, decided(Decided.ABORTED), done(DecisionOutcome.ABORTED), None),
+    (5, decided(number=0), done(), 0),
 )
 def test_rows_written_are_the_ledgers(
     number: int, decision: Decision, outcome: Done | None, rows: int | None
@@ -141,37 +126,24 @@ def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more:
     return Coordinated(state, producer_epoch=epoch, updated_ms=NOW_MS, client_version=version, **values)
 
 
-@pytest.mark.parametrize(
-    ("number", "now", "fate", "why"),
-    [
-        (1, newest(ONGOING), OPEN, "as it was left"),
-        (2, newest(TransactionState.PREPARE_COMMIT), GOING, "decided, markers are being written"),
-        (3, newest(COMMITTED), GOOD, "the same epoch: a client of librdkafka, ended by EndTxn v4"),
-        (4, newest(COMMITTED, epoch=4, version=2), GOOD, "protocol 2 commits under the next epoch"),
-        (5, newest(COMMITTED, epoch=4), DARK, "an older one does not: another's commit"),
-        (
-            6,
-            newest(TransactionState.PREPARE_ABORT, epoch=4),
-            BAD,
-            "the coordinator's timeout raises the epoch",
-        ),
-        (7, newest(ABORTED, epoch=4, version=2), BAD, "so does protocol 2"),
-        (8, newest(ABORTED), BAD, "aborted under its own epoch"),
-        (9, newest(ABORTED, epoch=5), DARK, "two epochs on: another's abort"),
-        (
-            10,
-            newest(TransactionState.EMPTY, epoch=4, started_ms=None),
-            DARK,
-            "initialised again: after what?",
-        ),
-        (11, newest(ONGOING, epoch=4), DARK, "another's transaction"),
-        (12, newest(ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
-        (13, newest(ABORTED, started_ms=NOW_MS), DARK, "of the same epoch, and not ours"),
-        (14, newest(COMMITTED, producer_id=9), DARK, "another producer id"),
-        (15, newest(COMMITTED, epoch=2), DARK, "older than ours: the row is old"),
-        (16, newest(COMMITTED, started_ms=None), GOOD, "no start is told, the rest agrees"),
-        (17, None, DARK, "no such id is known"),
-    ],
+@cases(
+    (1, newest(ONGOING), OPEN, "as it was left"),
+    (2, newest(TransactionState.PREPARE_COMMIT), GOING, "decided, markers are being written"),
+    (3, newest(COMMITTED), GOOD, "the same epoch: a client of librdkafka, ended by EndTxn v4"),
+    (4, newest(COMMITTED, epoch=4, version=2), GOOD, "protocol 2 commits under the next epoch"),
+    (5, newest(COMMITTED, epoch=4), DARK, "an older one does not: another's commit"),
+    (6, newest(TransactionState.PREPARE_ABORT, epoch=4), BAD, "the coordinator's timeout raises the epoch"),
+    (7, newest(ABORTED, epoch=4, version=2), BAD, "so does protocol 2"),
+    (8, newest(ABORTED), BAD, "aborted under its own epoch"),
+    (9, newest(ABORTED, epoch=5), DARK, "two epochs on: another's abort"),
+    (10, newest(TransactionState.EMPTY, epoch=4, started_ms=None), DARK, "initialised again: after what?"),
+    (11, newest(ONGOING, epoch=4), DARK, "another's transaction"),
+    (12, newest(ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
+    (13, newest(ABORTED, started_ms=NOW_MS), DARK, "of the same epoch, and not ours"),
+    (14, newest(COMMITTED, producer_id=9), DARK, "another producer id"),
+    (15, newest(COMMITTED, epoch=2), DARK, "older than ours: the row is old"),
+    (16, newest(COMMITTED, started_ms=None), GOOD, "no start is told, the rest agrees"),
+    (17, None, DARK, "no such id is known"),
 )
 def test_the_outcome_of_a_transaction_follows_its_coordinator(
     number: int, now: Coordinated | None, fate: TransactionFate, why: str
@@ -179,17 +151,14 @@ def test_the_outcome_of_a_transaction_follows_its_coordinator(
     assert outcome_by_coordinator(written(), now).fate is fate, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "now", "again"),
-    [
-        (1, newest(ONGOING, epoch=4), True),
-        (2, newest(ONGOING, started_ms=NOW_MS), True),
-        (3, newest(COMMITTED, producer_id=9), True),
-        (4, newest(TransactionState.EMPTY, epoch=4, started_ms=None), True),
-        (5, newest(COMMITTED, epoch=2), False),
-        (6, newest(COMMITTED, producer_id=9)._replace(updated_ms=STARTED_MS - 1), False),
-        (7, None, False),
-    ],
+@cases(
+    (1, newest(ONGOING, epoch=4), True),
+    (2, newest(ONGOING, started_ms=NOW_MS), True),
+    (3, newest(COMMITTED, producer_id=9), True),
+    (4, newest(TransactionState.EMPTY, epoch=4, started_ms=None), True),
+    (5, newest(COMMITTED, epoch=2), False),
+    (6, newest(COMMITTED, producer_id=9)._replace(updated_ms=STARTED_MS - 1), False),
+    (7, None, False),
 )
 def test_an_id_is_used_again_only_by_a_later_record(
     number: int, now: Coordinated | None, again: bool
@@ -202,21 +171,18 @@ def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_i
     return transition_of(kind, at_ms=at_ms, producer_id=producer_id, open_ms=at_ms - started_ms)
 
 
-@pytest.mark.parametrize(
-    ("number", "past", "fate", "why"),
-    [
-        (1, [transition(TransitionKind.COMMIT)], GOOD, "what began when ours did was committed"),
-        (2, [transition(TransitionKind.TIMEOUT)], BAD, "or aborted"),
-        (3, [transition(TransitionKind.COMMIT, started_ms=STARTED_MS + 1)], DARK, "that was another one"),
-        (4, [transition(TransitionKind.COMMIT, producer_id=9)], DARK, "another producer's"),
-        (
-            5,
-            [transition(TransitionKind.BEGIN), transition(TransitionKind.CLIENT_ABORT)],
-            BAD,
-            "the next one is of no interest",
-        ),
-        (6, [], DARK, "nothing is known"),
-    ],
+@cases(
+    (1, [transition(TransitionKind.COMMIT)], GOOD, "what began when ours did was committed"),
+    (2, [transition(TransitionKind.TIMEOUT)], BAD, "or aborted"),
+    (3, [transition(TransitionKind.COMMIT, started_ms=STARTED_MS + 1)], DARK, "that was another one"),
+    (4, [transition(TransitionKind.COMMIT, producer_id=9)], DARK, "another producer's"),
+    (
+        5,
+        [transition(TransitionKind.BEGIN), transition(TransitionKind.CLIENT_ABORT)],
+        BAD,
+        "the next one is of no interest",
+    ),
+    (6, [], DARK, "nothing is known"),
 )
 def test_the_outcome_of_a_transaction_follows_later_transitions_of_its_id(
     number: int, past: list[Transition], fate: TransactionFate, why: str
@@ -227,47 +193,41 @@ def test_the_outcome_of_a_transaction_follows_later_transitions_of_its_id(
 HDFS = {"hdfs://nameservice1/": "/mnt/hdfs/"}
 
 
-@pytest.mark.parametrize(
-    ("path", "url"),
-    [
-        ("s3a://bucket/checkpoints/orders", "s3://bucket/checkpoints/orders"),
-        ("s3n://bucket/x", "s3://bucket/x"),
-        ("s3://bucket/x", "s3://bucket/x"),
-        ("S3A://bucket/x", "s3://bucket/x"),
-        ("s3a://bucket", "s3://bucket"),
-        ("s3a://bucket/", "s3://bucket"),
-        ("file:/x", "file:///x"),
-        ("file:///x", "file:///x"),
-        ("file:///x/", "file:///x"),
-        ("file:/x//y/./z/../w", "file:///x/y/w"),
-        ("/x", "file:///x"),
-        ("/", "file:///"),
-        ("x/y", "file:///x/y"),
-        ("/a folder/100%25", "file:///a folder/100%25"),
-        ("/x/a:b", "file:///x/a:b"),
-        ("x/a:b", "file:///x/a:b"),
-        ("hdfs://nn:8020/x", "hdfs://nn:8020/x"),
-        ("hdfs:/x", "hdfs:///x"),
-        ("abfss://box@account.example/x", "abfss://box@account.example/x"),
-        ("gs://bucket/x", "gs://bucket/x"),
-        ("memory://x/y", "memory://x/y"),
-    ],
+@cases(
+    ("s3a://bucket/checkpoints/orders", "s3://bucket/checkpoints/orders"),
+    ("s3n://bucket/x", "s3://bucket/x"),
+    ("s3://bucket/x", "s3://bucket/x"),
+    ("S3A://bucket/x", "s3://bucket/x"),
+    ("s3a://bucket", "s3://bucket"),
+    ("s3a://bucket/", "s3://bucket"),
+    ("file:/x", "file:///x"),
+    ("file:///x", "file:///x"),
+    ("file:///x/", "file:///x"),
+    ("file:/x//y/./z/../w", "file:///x/y/w"),
+    ("/x", "file:///x"),
+    ("/", "file:///"),
+    ("x/y", "file:///x/y"),
+    ("/a folder/100%25", "file:///a folder/100%25"),
+    ("/x/a:b", "file:///x/a:b"),
+    ("x/a:b", "file:///x/a:b"),
+    ("hdfs://nn:8020/x", "hdfs://nn:8020/x"),
+    ("hdfs:/x", "hdfs:///x"),
+    ("abfss://box@account.example/x", "abfss://box@account.example/x"),
+    ("gs://bucket/x", "gs://bucket/x"),
+    ("memory://x/y", "memory://x/y"),
 )
 def test_spellings(path: str, url: str) -> None:
     assert to_url(path) == url
 
 
-@pytest.mark.parametrize(
-    ("path", "mapped", "url"),
-    [
-        ("hdfs://nameservice1/chk/orders", HDFS, "file:///mnt/hdfs/chk/orders"),
-        ("hdfs://nameservice1/", HDFS, "file:///mnt/hdfs"),
-        ("hdfs://nameservice2/x", HDFS, "hdfs://nameservice2/x"),
-        ("dbfs:/mnt/x/y", {"dbfs:/mnt/x": "s3a://bucket"}, "s3://bucket/y"),
-        ("dbfs:/mnt/xy", {"dbfs:/mnt/x": "s3a://bucket"}, "dbfs:///mnt/xy"),
-        ("/data/deep/x", {"/data": "/a", "/data/deep": "/b"}, "file:///b/x"),
-        ("/data/x", {"": "/a"}, "file:///data/x"),
-    ],
+@cases(
+    ("hdfs://nameservice1/chk/orders", HDFS, "file:///mnt/hdfs/chk/orders"),
+    ("hdfs://nameservice1/", HDFS, "file:///mnt/hdfs"),
+    ("hdfs://nameservice2/x", HDFS, "hdfs://nameservice2/x"),
+    ("dbfs:/mnt/x/y", {"dbfs:/mnt/x": "s3a://bucket"}, "s3://bucket/y"),
+    ("dbfs:/mnt/xy", {"dbfs:/mnt/x": "s3a://bucket"}, "dbfs:///mnt/xy"),
+    ("/data/deep/x", {"/data": "/a", "/data/deep": "/b"}, "file:///b/x"),
+    ("/data/x", {"": "/a"}, "file:///data/x"),
 )
 def test_the_longest_mapped_prefix_is_replaced(path: str, mapped: dict[str, str], url: str) -> None:
     assert to_url(path, mapped=mapped) == url

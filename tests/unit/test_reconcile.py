@@ -6,7 +6,6 @@ Ids are placed where Kafka's coordinators place them; two polls show which coord
 placement what follows if a broker dies.
 """
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +37,7 @@ from fenceline.kafka.reconcile import (
     next_full_s,
     next_open_s,
 )
+from tests.cases import cases
 
 ONGOING = Listed(TransactionState.ONGOING, 7)
 COMMITTED = Listed(TransactionState.COMPLETE_COMMIT, 7)
@@ -105,14 +105,11 @@ def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_l
     assert confirm_differences(pending, seen, listed_ms=3_000, seen_through_ms=1_001)[1] == seen
 
 
-@pytest.mark.parametrize(
-    "second",
-    [
-        Difference(row(offset=11), COMMITTED),
-        Difference(row(), Listed(TransactionState.PREPARE_COMMIT, 7)),
-        Difference(row(), None),
-        Difference(None, COMMITTED),
-    ],
+@cases(
+    Difference(row(offset=11), COMMITTED),
+    Difference(row(), Listed(TransactionState.PREPARE_COMMIT, 7)),
+    Difference(row(), None),
+    Difference(None, COMMITTED),
 )
 def test_a_record_in_between_or_another_difference_restarts_the_confirmation(second: Difference) -> None:
     pending, _ = confirm_differences(
@@ -201,16 +198,13 @@ def test_an_id_initialised_again_has_no_start_although_3_9_reports_one() -> None
     )
 
 
-@pytest.mark.parametrize(
-    ("theirs", "said"),
-    [
-        (COMMITTED, described(TransactionState.ONGOING)),
-        (COMMITTED, UNKNOWN),
-        (COMMITTED, UNSEEN),
-        (None, FORBIDDEN),
-        (None, UNSEEN),
-        (None, described(TransactionState.ONGOING)),
-    ],
+@cases(
+    (COMMITTED, described(TransactionState.ONGOING)),
+    (COMMITTED, UNKNOWN),
+    (COMMITTED, UNSEEN),
+    (None, FORBIDDEN),
+    (None, UNSEEN),
+    (None, described(TransactionState.ONGOING)),
 )
 def test_a_difference_that_its_coordinator_does_not_confirm_changes_nothing(
     theirs: Listed | None, said: Described | NotDescribed
@@ -251,42 +245,33 @@ def test_brokers_are_polled_more_slowly_when_they_answer_slowly() -> None:
     assert [next_full_s(answer) for answer in (0.0, 0.6, 1.5)] == [60.0, 60.0, 150.0]
 
 
-@pytest.mark.parametrize(
-    ("agreed", "compared", "words"),
-    [
-        (0, 0, ""),
-        (5, 5, "100 %"),
-        (99_999, 100_000, "99.99 %"),
-        (1_999_999, 2_000_000, "99.99 %"),
-        (1, 2, "50.00 %"),
-    ],
+@cases(
+    (0, 0, ""),
+    (5, 5, "100 %"),
+    (99_999, 100_000, "99.99 %"),
+    (1_999_999, 2_000_000, "99.99 %"),
+    (1, 2, "50.00 %"),
 )
 def test_a_single_difference_is_never_rounded_to_zero(agreed: int, compared: int, words: str) -> None:
     assert format_agreement(agreed, compared) == words
 
 
-@pytest.mark.parametrize(
-    ("name", "hashed"),
-    [
-        (b"", 0),
-        (b"a", 97),
-        (b"hello", 99162322),  # from Java's own documentation of String.hashCode: s[0]*31^(n-1) + …
-        (b"polygenelubricants", -(2**31)),  # the known string whose absolute value overflows
-        ("𝄞".encode(), 0xD834 * 31 + 0xDD1E),  # two UTF-16 units, not one character
-    ],
+@cases(
+    (b"", 0),
+    (b"a", 97),
+    (b"hello", 99162322),  # from Java's own documentation of String.hashCode: s[0]*31^(n-1) + …
+    (b"polygenelubricants", -(2**31)),  # the known string whose absolute value overflows
+    ("𝄞".encode(), 0xD834 * 31 + 0xDD1E),  # two UTF-16 units, not one character
 )
 def test_it_hashes_as_java_does(name: bytes, hashed: int) -> None:
     assert java_hash(name) == hashed
 
 
-@pytest.mark.parametrize(
-    ("name", "partitions", "partition"),
-    [
-        (b"my-group", 50, 12),
-        (b"kafka-txn-0", 50, 30),
-        (b"polygenelubricants", 50, 0),
-        (b"any", 1, 0),
-    ],
+@cases(
+    (b"my-group", 50, 12),
+    (b"kafka-txn-0", 50, 30),
+    (b"polygenelubricants", 50, 0),
+    (b"any", 1, 0),
 )
 def test_it_places_an_id(name: bytes, partitions: int, partition: int) -> None:
     assert partition_for(name, partitions) == partition
@@ -297,16 +282,13 @@ def move(**given: object) -> CoordinatorMove:
     return usual._replace(**given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("now", "moved"),
-    [
-        ({1: 1, 2: 1, 3: 2}, {}),
-        ({1: 3, 2: 3, 3: 2}, {(1, 3): [1, 2]}),
-        ({1: 3, 2: 2, 3: 1}, {(1, 3): [1], (1, 2): [2], (2, 1): [3]}),
-        # A partition without a leader has moved to nobody; one that is new has moved from nobody.
-        ({1: 1, 2: 1, 4: 2}, {}),
-        ({}, {}),
-    ],
+@cases(
+    ({1: 1, 2: 1, 3: 2}, {}),
+    ({1: 3, 2: 3, 3: 2}, {(1, 3): [1, 2]}),
+    ({1: 3, 2: 2, 3: 1}, {(1, 3): [1], (1, 2): [2], (2, 1): [3]}),
+    # A partition without a leader has moved to nobody; one that is new has moved from nobody.
+    ({1: 1, 2: 1, 4: 2}, {}),
+    ({}, {}),
 )
 def test_a_partition_moves_from_its_last_leader_to_another_one(
     now: dict[int, int], moved: dict[tuple[int, int], list[int]]
@@ -314,18 +296,11 @@ def test_a_partition_moves_from_its_last_leader_to_another_one(
     assert find_moves({1: (1, 900), 2: (1, 900), 3: (2, 900)}, now) == moved
 
 
-@pytest.mark.parametrize(
-    ("of", "took_ms", "words"),
-    [
-        (move(), 4_100, "the coordinator of 31 ids moved from broker 1 to 3, which answered within 4.1 s"),
-        (
-            move(ids=1, answered_ms=None),
-            None,
-            "the coordinator of 1 id moved from broker 1 to 3, which was not",
-        ),
-        # Nobody has looked for a minute: nothing is said about how long it took.
-        (move(seen_ms=61_000, answered_ms=61_100), None, "how long it loaded was not seen"),
-    ],
+@cases(
+    (move(), 4_100, "the coordinator of 31 ids moved from broker 1 to 3, which answered within 4.1 s"),
+    (move(ids=1, answered_ms=None), None, "the coordinator of 1 id moved from broker 1 to 3, which was not"),
+    # Nobody has looked for a minute: nothing is said about how long it took.
+    (move(seen_ms=61_000, answered_ms=61_100), None, "how long it loaded was not seen"),
 )
 def test_a_move_is_told_with_the_most_that_its_ids_waited(
     of: CoordinatorMove, took_ms: int | None, words: str

@@ -2,8 +2,6 @@
 sequence; who wrote some batches, and whether their sequences follow one another; and by cases what a commit
 has lost to abort markers before it, and whose a marker is."""
 
-import pytest
-
 from fenceline.decode.record_batches import BatchWriters, RecordBatch, SequenceStep, count_writers
 from fenceline.facts import TopicPartition, Transition, TransitionKind
 from fenceline.kafka.partitions import ProducerState
@@ -18,6 +16,7 @@ from fenceline.text import (
     explain_sequences,
     plain_text,
 )
+from tests.cases import cases
 from tests.unit.factories import transition_of
 
 
@@ -35,27 +34,24 @@ def look(offset: int, *batches: RecordBatch, **fields: object) -> OffsetLook:
     return OffsetLook(offset, 0, 100, 100, **known)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("seen", "fate"),
-    [
-        (look(3, data(2, 4), marker(5, "commit"), aborted=()), RecordFate.COMMITTED),
-        (look(3, data(2, 4), aborted=[(7, 2)]), RecordFate.ABORTED),
-        # Another producer's aborted transaction, and one of the same producer that began later.
-        (look(3, data(2, 4), aborted=[(8, 2), (7, 9)]), RecordFate.COMMITTED),
-        # Behind the LSO the marker decides; without one what the leader says, or the end of the log.
-        (look(3, data(2, 4), marker(5, "abort")), RecordFate.ABORTED),
-        (look(3, data(2, 4), marker(5, "commit", producer=8), open_from={7: 2}), RecordFate.OPEN),
-        (look(3, data(2, 4), open_from={7: 9}), RecordFate.UNKNOWN),
-        (look(3, data(2, 4)), RecordFate.UNKNOWN),
-        (look(97, data(96, 99), open_from={}), RecordFate.OPEN),
-        (look(3, data(2, 4), held=[2, 4], aborted=()), RecordFate.COMPACTED),
-        (look(3, data(4, 4)), RecordFate.COMPACTED),
-        (look(3), RecordFate.UNKNOWN),
-        (look(3, data(2, 4)._replace(records=0)), RecordFate.COMPACTED),
-        (look(5, marker(5, "commit")), RecordFate.MARKER),
-        (look(3, data(2, 4)._replace(transactional=False)), RecordFate.PLAIN),
-        (look(100), RecordFate.NOT_WRITTEN),
-    ],
+@cases(
+    (look(3, data(2, 4), marker(5, "commit"), aborted=()), RecordFate.COMMITTED),
+    (look(3, data(2, 4), aborted=[(7, 2)]), RecordFate.ABORTED),
+    # Another producer's aborted transaction, and one of the same producer that began later.
+    (look(3, data(2, 4), aborted=[(8, 2), (7, 9)]), RecordFate.COMMITTED),
+    # Behind the LSO the marker decides; without one what the leader says, or the end of the log.
+    (look(3, data(2, 4), marker(5, "abort")), RecordFate.ABORTED),
+    (look(3, data(2, 4), marker(5, "commit", producer=8), open_from={7: 2}), RecordFate.OPEN),
+    (look(3, data(2, 4), open_from={7: 9}), RecordFate.UNKNOWN),
+    (look(3, data(2, 4)), RecordFate.UNKNOWN),
+    (look(97, data(96, 99), open_from={}), RecordFate.OPEN),
+    (look(3, data(2, 4), held=[2, 4], aborted=()), RecordFate.COMPACTED),
+    (look(3, data(4, 4)), RecordFate.COMPACTED),
+    (look(3), RecordFate.UNKNOWN),
+    (look(3, data(2, 4)._replace(records=0)), RecordFate.COMPACTED),
+    (look(5, marker(5, "commit")), RecordFate.MARKER),
+    (look(3, data(2, 4)._replace(transactional=False)), RecordFate.PLAIN),
+    (look(100), RecordFate.NOT_WRITTEN),
 )
 def test_the_fate_follows_from_what_was_read_alone(seen: OffsetLook, fate: RecordFate) -> None:
     assert fate_of(seen) is fate
@@ -70,19 +66,16 @@ def test_readers_of_what_is_not_known_are_not_known() -> None:
     assert is_visible(behind, committed=True) is False
 
 
-@pytest.mark.parametrize(
-    ("before", "batch", "words"),
-    [
-        (None, data(5, 6, 0), "the first of its epoch"),
-        (None, data(5, 6, 9), "was not read"),
-        (data(3, 4, 7), data(5, 6, 9), "the next one"),
-        (data(3, 4, 2**31 - 2), data(5, 6, 0), "the next one"),
-        (data(3, 4, 7), data(5, 6, 12), "compacted"),
-        (data(3, 4, 7), data(5, 6, 7), "may have stored a resend"),
-        (data(3, 4, 7, epoch=1), data(5, 6, 0), "the first of its epoch"),
-        (data(3, 4, 7, producer=8), data(5, 6, 9), "was not read"),
-        (None, data(5, 6, -1), ""),
-    ],
+@cases(
+    (None, data(5, 6, 0), "the first of its epoch"),
+    (None, data(5, 6, 9), "was not read"),
+    (data(3, 4, 7), data(5, 6, 9), "the next one"),
+    (data(3, 4, 2**31 - 2), data(5, 6, 0), "the next one"),
+    (data(3, 4, 7), data(5, 6, 12), "compacted"),
+    (data(3, 4, 7), data(5, 6, 7), "may have stored a resend"),
+    (data(3, 4, 7, epoch=1), data(5, 6, 0), "the first of its epoch"),
+    (data(3, 4, 7, producer=8), data(5, 6, 9), "was not read"),
+    (None, data(5, 6, -1), ""),
 )
 def test_a_sequence_is_the_next_one_or_the_reason_is_named(
     before: RecordBatch | None, batch: RecordBatch, words: str
@@ -122,17 +115,14 @@ def test_records_are_counted_by_their_kind_of_producer() -> None:
 NEXT, GAP, REPEAT = SequenceStep
 
 
-@pytest.mark.parametrize(
-    ("sequences", "steps"),
-    [
-        ([0, 1, 2], []),
-        ([2**31 - 2, 2**31 - 1, 0, 1], []),
-        ([0, 1, 1, 2], [(2, 1, 1, REPEAT)]),
-        ([5, 0], [(1, 5, 0, REPEAT)]),
-        ([0, 3, 4], [(1, 0, 3, GAP)]),
-        ([2**31 - 1, 2], [(1, 2**31 - 1, 2, GAP)]),
-        ([1, 2**31 - 1], [(1, 1, 2**31 - 1, REPEAT)]),
-    ],
+@cases(
+    ([0, 1, 2], []),
+    ([2**31 - 2, 2**31 - 1, 0, 1], []),
+    ([0, 1, 1, 2], [(2, 1, 1, REPEAT)]),
+    ([5, 0], [(1, 5, 0, REPEAT)]),
+    ([0, 3, 4], [(1, 0, 3, GAP)]),
+    ([2**31 - 1, 2], [(1, 2**31 - 1, 2, GAP)]),
+    ([1, 2**31 - 1], [(1, 1, 2**31 - 1, REPEAT)]),
 )
 def test_a_batch_that_does_not_follow_is_named(
     sequences: list[int], steps: list[tuple[int, int, int, SequenceStep]]
@@ -168,17 +158,14 @@ def numbered(at: int, sequence: int, *, producer_id: int = 1, epoch: int = 0) ->
     return RecordBatch(at, at, producer_id, epoch, False, "", 1, base_sequence=sequence)
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "shown"),
-    [
-        (None, (0, 4), "not known then"),
-        ((0, 4), (0, 4), "nothing new"),
-        ((0, 4), (0, 1_304), "+1,300"),
-        ((0, -1), (0, 2), "+3"),
-        ((0, 2**31 - 1), (0, 4), "+5"),
-        ((0, 4), (1, -1), "epoch 0 → 1"),
-        ((0, 9), (0, 4), "went back from 9: its state was lost"),
-    ],
+@cases(
+    (None, (0, 4), "not known then"),
+    ((0, 4), (0, 4), "nothing new"),
+    ((0, 4), (0, 1_304), "+1,300"),
+    ((0, -1), (0, 2), "+3"),
+    ((0, 2**31 - 1), (0, 4), "+5"),
+    ((0, 4), (1, -1), "epoch 0 → 1"),
+    ((0, 9), (0, 4), "went back from 9: its state was lost"),
 )
 def test_progress_between_two_answers_is_shown(
     before: tuple[int, int] | None, now: tuple[int, int], shown: str
@@ -214,22 +201,19 @@ def _batch(word: str) -> RecordBatch:
     return RecordBatch(first, first + records - 1, producer, epoch, True, marker, records, at_ms)
 
 
-@pytest.mark.parametrize(
-    ("number", "text", "expected", "why"),
-    [
-        (1, "x3@0 abort@3+20 x2@4 commit@6+60", (0, 2, 3), "what came before the marker is lost"),
-        (2, "x3@0 abort@3+20 commit@4+60", (0, 2, 3), "nothing came behind it"),
-        (3, "x3@0 commit@3+60", (None, None, 0), "no marker"),
-        (4, "abort@0+20 x3@1 commit@4+60", (None, None, 0), "a marker before any record"),
-        (5, "x3@0 abort@3+20 abort@4+21 commit@5+60", (0, 2, 3), "the second marker takes no more"),
-        (6, "x3@0 abort@3+20 x2@4 abort@6+30 x1@7 commit@8+60", (0, 5, 5), "each marker takes its part"),
-        (7, "x3@0 oabort@3+20 commit@4+60", (None, None, 0), "the marker is another producer's"),
-        (8, "x2@0 o5@2 x1@7 abort@8+20 ocommit@9+30 commit@10+60", (0, 7, 3), "others write between"),
-        (9, "e3@0 abort@3+-1 x2@4 commit@6+60", (None, None, 0), "the abort before is of an earlier epoch"),
-        (10, "e3@0 commit@3+-1 x2@4 abort@6+9 commit@7+60", (4, 5, 2), "the commit before is of another"),
-        (11, "x3@0 abort@3+20 x2@4", None, "its commit marker is not read yet"),
-        (12, "x3@0 commit@3+60 x2@4 abort@6+70", (None, None, 0), "what follows is the next transaction's"),
-    ],
+@cases(
+    (1, "x3@0 abort@3+20 x2@4 commit@6+60", (0, 2, 3), "what came before the marker is lost"),
+    (2, "x3@0 abort@3+20 commit@4+60", (0, 2, 3), "nothing came behind it"),
+    (3, "x3@0 commit@3+60", (None, None, 0), "no marker"),
+    (4, "abort@0+20 x3@1 commit@4+60", (None, None, 0), "a marker before any record"),
+    (5, "x3@0 abort@3+20 abort@4+21 commit@5+60", (0, 2, 3), "the second marker takes no more"),
+    (6, "x3@0 abort@3+20 x2@4 abort@6+30 x1@7 commit@8+60", (0, 5, 5), "each marker takes its part"),
+    (7, "x3@0 oabort@3+20 commit@4+60", (None, None, 0), "the marker is another producer's"),
+    (8, "x2@0 o5@2 x1@7 abort@8+20 ocommit@9+30 commit@10+60", (0, 7, 3), "others write between"),
+    (9, "e3@0 abort@3+-1 x2@4 commit@6+60", (None, None, 0), "the abort before is of an earlier epoch"),
+    (10, "e3@0 commit@3+-1 x2@4 abort@6+9 commit@7+60", (4, 5, 2), "the commit before is of another"),
+    (11, "x3@0 abort@3+20 x2@4", None, "its commit marker is not read yet"),
+    (12, "x3@0 commit@3+60 x2@4 abort@6+70", (None, None, 0), "what follows is the next transaction's"),
 )
 def test_lost_before_commit(
     number: int, text: str, expected: tuple[int | None, int | None, int] | None, why: str
@@ -239,20 +223,17 @@ def test_lost_before_commit(
     assert told == expected, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "text", "first_offset", "expected", "why"),
-    [
-        (1, "x3@0 abort@3+-1 x2@4 commit@6+60", None, 0, "it is the abort of the one before"),
-        (2, "x3@0 abort@3+1 x2@4 commit@6+60", None, 3, "it was written after the beginning"),
-        (3, "x3@0 abort@3+-1 x2@4 abort@6+20 commit@7+60", None, 2, "the second marker is foreign"),
-        (4, "x3@0 abort@3+7 x2@4 commit@6+68", None, 0, "the leader's clock is ahead by 8 s: before it"),
-        (5, "x3@0 abort@3+9 x2@4 commit@6+68", None, 3, "the same: after it"),
-        (6, "x3@0 abort@3+-7 x2@4 commit@6+52", None, 3, "the leader's clock is behind by 8 s: after it"),
-        (7, "x3@0 abort@3+-9 x2@4 commit@6+52", None, 0, "the same: before it"),
-        (8, "x3@0 abort@3+0 x2@4 commit@6+62", 0, 3, "its records were seen open before the marker"),
-        (9, "x3@0 abort@3+0 x2@4 commit@6+62", 4, 0, "its records were seen open behind the marker only"),
-        (10, "x3@0 commit@3+-1 x2@4 commit@6+60", None, 0, "the first commit is of the one before"),
-    ],
+@cases(
+    (1, "x3@0 abort@3+-1 x2@4 commit@6+60", None, 0, "it is the abort of the one before"),
+    (2, "x3@0 abort@3+1 x2@4 commit@6+60", None, 3, "it was written after the beginning"),
+    (3, "x3@0 abort@3+-1 x2@4 abort@6+20 commit@7+60", None, 2, "the second marker is foreign"),
+    (4, "x3@0 abort@3+7 x2@4 commit@6+68", None, 0, "the leader's clock is ahead by 8 s: before it"),
+    (5, "x3@0 abort@3+9 x2@4 commit@6+68", None, 3, "the same: after it"),
+    (6, "x3@0 abort@3+-7 x2@4 commit@6+52", None, 3, "the leader's clock is behind by 8 s: after it"),
+    (7, "x3@0 abort@3+-9 x2@4 commit@6+52", None, 0, "the same: before it"),
+    (8, "x3@0 abort@3+0 x2@4 commit@6+62", 0, 3, "its records were seen open before the marker"),
+    (9, "x3@0 abort@3+0 x2@4 commit@6+62", 4, 0, "its records were seen open behind the marker only"),
+    (10, "x3@0 commit@3+-1 x2@4 commit@6+60", None, 0, "the first commit is of the one before"),
 )
 def test_a_marker_may_be_of_an_earlier_transaction_of_the_same_epoch(
     number: int, text: str, first_offset: int | None, expected: int, why: str

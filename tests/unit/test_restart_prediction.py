@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fenceline.facts import Severity, TopicPartition
 from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry, SourceOffset
 from fenceline.spark.restart_prediction import COPY_FIRST, Restart, RestartVerdict, predict_restart
+from tests.cases import cases
 from tests.copy_advice import assert_advises_a_copy_first
 
 V = RestartVerdict
@@ -56,171 +57,144 @@ def lost_identity(damage: Damage = Damage.MISSING) -> Mapping[str, Any]:
     return {"query_id": None, "identity": broken_file("metadata", damage)}
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "verdict", "first", "words"),
-    [
-        (checkpoint_of((), ()), V.NOT_STARTED, 0, "runs batch 0, from where its options begin"),
-        (
-            checkpoint_of((), (), initial={"0": {TopicPartition("t", 0): 0}}),
-            V.NOT_STARTED,
-            0,
-            "runs batch 0, from sources/0/0",
+@cases(
+    (checkpoint_of((), ()), V.NOT_STARTED, 0, "runs batch 0, from where its options begin"),
+    (
+        checkpoint_of((), (), initial={"0": {TopicPartition("t", 0): 0}}),
+        V.NOT_STARTED,
+        0,
+        "runs batch 0, from sources/0/0",
+    ),
+    (checkpoint_of((), (), **lost_identity()), V.NOT_STARTED, 0, "runs batch 0"),
+    (checkpoint_of(range(6), range(6)), V.CLEAN, 6, "runs batch 6"),
+    (checkpoint_of(range(40, 141), range(40, 141)), V.CLEAN, 141, "runs batch 141"),
+    # Later formats that Spark 4.2 writes.
+    (checkpoint_of(range(3), range(3), last_offsets=offsets(2, version=2)), V.CLEAN, 3, "runs batch 3"),
+    (checkpoint_of(range(3), range(3), last_commit=commit(2, version=2)), V.CLEAN, 3, "runs batch 3"),
+    (checkpoint_of(range(3), range(3), last_commit=commit(2, version=3)), V.CLEAN, 3, "runs batch 3"),
+    (checkpoint_of((0,), ()), V.REPLAY, 0, "runs batch 0 again with the same range"),
+    (checkpoint_of(range(19), range(18)), V.REPLAY, 18, "runs batch 18 again with the same range"),
+    (checkpoint_of(range(6), range(3)), V.SILENT_GAP, 5, "offsets/4 and skips batches 3 to 4"),
+    (checkpoint_of(range(6), range(4)), V.SILENT_GAP, 5, "offsets/4 and skips batch 4 with"),
+    (checkpoint_of(range(6), ()), V.SILENT_GAP, 5, "offsets/4 and skips batches 0 to 4"),
+    (
+        checkpoint_of(
+            range(6), range(4), last_commit=commit(3, version=2, state_ids={"0": [["x"]]}), has_state=True
         ),
-        (checkpoint_of((), (), **lost_identity()), V.NOT_STARTED, 0, "runs batch 0"),
-        (checkpoint_of(range(6), range(6)), V.CLEAN, 6, "runs batch 6"),
-        (checkpoint_of(range(40, 141), range(40, 141)), V.CLEAN, 141, "runs batch 141"),
-        # Later formats that Spark 4.2 writes.
-        (checkpoint_of(range(3), range(3), last_offsets=offsets(2, version=2)), V.CLEAN, 3, "runs batch 3"),
-        (checkpoint_of(range(3), range(3), last_commit=commit(2, version=2)), V.CLEAN, 3, "runs batch 3"),
-        (checkpoint_of(range(3), range(3), last_commit=commit(2, version=3)), V.CLEAN, 3, "runs batch 3"),
-        (checkpoint_of((0,), ()), V.REPLAY, 0, "runs batch 0 again with the same range"),
-        (checkpoint_of(range(19), range(18)), V.REPLAY, 18, "runs batch 18 again with the same range"),
-        (checkpoint_of(range(6), range(3)), V.SILENT_GAP, 5, "offsets/4 and skips batches 3 to 4"),
-        (checkpoint_of(range(6), range(4)), V.SILENT_GAP, 5, "offsets/4 and skips batch 4 with"),
-        (checkpoint_of(range(6), ()), V.SILENT_GAP, 5, "offsets/4 and skips batches 0 to 4"),
-        (
-            checkpoint_of(
-                range(6), range(4), last_commit=commit(3, version=2, state_ids={"0": [["x"]]}), has_state=True
-            ),
-            V.SILENT_GAP,
-            None,
-            "fails: only commits/4 records which files hold the state after batch 4",
-        ),
-        (
-            checkpoint_of((0, 1, 3, 4, 5), range(6)),
-            V.HISTORY_GAP,
-            6,
-            "runs batch 6; 1 older files of offsets",
-        ),
-        (checkpoint_of((0, 1, 2, 3, 5), range(6)), V.PREVIOUS_MISSING, None, "fails: batch 4 doesn't exist"),
-        (checkpoint_of((0, 1, 2, 3, 5), range(5)), V.PREVIOUS_MISSING, None, "fails: batch 4 doesn't exist"),
-        (checkpoint_of((17,), range(18)), V.PREVIOUS_MISSING, None, "fails: batch 16 doesn't exist"),
-        (
-            checkpoint_of(range(5), range(6)),
-            V.ROLLED_BACK,
-            4,
-            "runs batch 4 again, writes to the sink, then fails",
-        ),
-        (
-            checkpoint_of(range(4), (0, 1, 2, 5)),
-            V.ROLLED_BACK,
-            3,
-            "runs batches 3 to 5 again, writes to the sink",
-        ),
-        (checkpoint_of((), range(6)), V.OFFSETS_GONE, None, "fails: offsets/ is empty and commits/ is not"),
-        (
-            checkpoint_of((), (), has_state=True),
-            V.STATE_LEFT,
-            None,
-            "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
-        ),
-        (
-            checkpoint_of(range(3), range(3), last_commit=commit(2, version=2, state_ids={"0": [["x"]]})),
-            V.STATE_GONE,
-            None,
-            "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
-        ),
-        (
-            checkpoint_of(
-                range(3), range(3), has_state=True, state_broken="partition 1: version 3 is missing"
-            ),
-            V.STATE_BROKEN,
-            None,
-            "CANNOT_LOAD_STATE_STORE, partition 1: version 3",
-        ),
-        (
-            checkpoint_of(range(6), range(6), **lost_identity()),
-            V.IDENTITY_LOST,
-            None,
-            "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
-        ),
-        (
-            checkpoint_of(range(6), range(6), **lost_identity(Damage.EMPTY)),
-            V.IDENTITY_BROKEN,
-            None,
-            "fails in start()",
-        ),
-        (
-            checkpoint_of(range(6), range(6), **lost_identity(Damage.DENIED)),
-            V.UNREADABLE,
-            None,
-            "metadata may not be read",
-        ),
-        (
-            checkpoint_of(range(6), range(5), last_offsets=broken_file("offsets/5", Damage.EMPTY)),
-            V.TORN_OFFSETS,
-            None,
-            "fails: Incomplete log file, offsets/5",
-        ),
-        (
-            checkpoint_of(range(6), range(5), previous_offsets=broken_file("offsets/4", Damage.TORN)),
-            V.TORN_OFFSETS,
-            None,
-            "fails: it cannot be parsed, offsets/4",
-        ),
-        (
-            checkpoint_of(range(6), range(6), last_commit=broken_file("commits/5", Damage.EMPTY)),
-            V.TORN_COMMITS,
-            None,
-            "fails: Incomplete log file, commits/5",
-        ),
-        (
-            checkpoint_of(
-                range(6), range(5), last_offsets=offsets(5), previous_offsets=offsets(4, sources=2)
-            ),
-            V.FEWER_SOURCES,
-            None,
-            "There are [1] sources in the checkpoint offsets and now there are [2] sources",
-        ),
-        (
-            checkpoint_of(range(6), range(5), last_offsets=broken_file("offsets/5", Damage.NEWER)),
-            V.NEWER_FORMAT,
-            None,
-            "INVALID_LOG_VERSION, offsets/5",
-        ),
-        (
-            checkpoint_of(range(6), range(5), last_offsets=broken_file("offsets/5", Damage.DENIED)),
-            V.UNREADABLE,
-            None,
-            "offsets/5 may not be read",
-        ),
-        (
-            checkpoint_of(range(4), range(2), last_offsets=OffsetsEntry(3, 1, (SourceOffset("0", "{}"),))),
-            V.CONTINUOUS,
-            2,
-            "runs epoch 2 from offsets/1 on",
-        ),
-        # Holes in both logs: of files that were lost, unless a listener has reported the other cause.
-        (checkpoint_of((0, 2, 5), (0, 2, 5)), V.PREVIOUS_MISSING, None, "fails: batch 4 doesn't exist"),
-        (
-            checkpoint_of((0, 1, 2, 4), (0, 1, 2)),
-            V.PREVIOUS_MISSING,
-            None,
-            "but the query's listener has not reported",
-        ),
-        (
-            checkpoint_of((0, 2, 4, 5), (0, 2, 4, 5)),
-            V.HISTORY_GAP,
-            6,
-            "runs batch 6; 2 older files of offsets",
-        ),
-        (checkpoint_of((0, 2, 4, 5), (0, 2, 4)), V.REPLAY, 5, "runs batch 5 again with the same range"),
-        (checkpoint_of((0, 2, 5, 7), (0, 2)), V.PREVIOUS_MISSING, None, "fails: batch 6 doesn't exist"),
-        # No folder commits/: Spark 2.1 had none, later ones make it before they plan anything.
-        (checkpoint_of((0, 1), (), has_commits=False), V.REPLAY, 1, "runs batch 1 again with the same range"),
-        (
-            checkpoint_of(range(6), (), has_commits=False),
-            V.REPLAY,
-            5,
-            "runs batch 5 again with the same range",
-        ),
-        (
-            checkpoint_of(range(6), (), has_commits=False, last_offsets=offsets(5, conf={"a": "b"})),
-            V.SILENT_GAP,
-            5,
-            "skips batches 0 to 4",
-        ),
-    ],
+        V.SILENT_GAP,
+        None,
+        "fails: only commits/4 records which files hold the state after batch 4",
+    ),
+    (checkpoint_of((0, 1, 3, 4, 5), range(6)), V.HISTORY_GAP, 6, "runs batch 6; 1 older files of offsets"),
+    (checkpoint_of((0, 1, 2, 3, 5), range(6)), V.PREVIOUS_MISSING, None, "fails: batch 4 doesn't exist"),
+    (checkpoint_of((0, 1, 2, 3, 5), range(5)), V.PREVIOUS_MISSING, None, "fails: batch 4 doesn't exist"),
+    (checkpoint_of((17,), range(18)), V.PREVIOUS_MISSING, None, "fails: batch 16 doesn't exist"),
+    (
+        checkpoint_of(range(5), range(6)),
+        V.ROLLED_BACK,
+        4,
+        "runs batch 4 again, writes to the sink, then fails",
+    ),
+    (
+        checkpoint_of(range(4), (0, 1, 2, 5)),
+        V.ROLLED_BACK,
+        3,
+        "runs batches 3 to 5 again, writes to the sink",
+    ),
+    (checkpoint_of((), range(6)), V.OFFSETS_GONE, None, "fails: offsets/ is empty and commits/ is not"),
+    (checkpoint_of((), (), has_state=True), V.STATE_LEFT, None, "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"),
+    (
+        checkpoint_of(range(3), range(3), last_commit=commit(2, version=2, state_ids={"0": [["x"]]})),
+        V.STATE_GONE,
+        None,
+        "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+    ),
+    (
+        checkpoint_of(range(3), range(3), has_state=True, state_broken="partition 1: version 3 is missing"),
+        V.STATE_BROKEN,
+        None,
+        "CANNOT_LOAD_STATE_STORE, partition 1: version 3",
+    ),
+    (
+        checkpoint_of(range(6), range(6), **lost_identity()),
+        V.IDENTITY_LOST,
+        None,
+        "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+    ),
+    (
+        checkpoint_of(range(6), range(6), **lost_identity(Damage.EMPTY)),
+        V.IDENTITY_BROKEN,
+        None,
+        "fails in start()",
+    ),
+    (
+        checkpoint_of(range(6), range(6), **lost_identity(Damage.DENIED)),
+        V.UNREADABLE,
+        None,
+        "metadata may not be read",
+    ),
+    (
+        checkpoint_of(range(6), range(5), last_offsets=broken_file("offsets/5", Damage.EMPTY)),
+        V.TORN_OFFSETS,
+        None,
+        "fails: Incomplete log file, offsets/5",
+    ),
+    (
+        checkpoint_of(range(6), range(5), previous_offsets=broken_file("offsets/4", Damage.TORN)),
+        V.TORN_OFFSETS,
+        None,
+        "fails: it cannot be parsed, offsets/4",
+    ),
+    (
+        checkpoint_of(range(6), range(6), last_commit=broken_file("commits/5", Damage.EMPTY)),
+        V.TORN_COMMITS,
+        None,
+        "fails: Incomplete log file, commits/5",
+    ),
+    (
+        checkpoint_of(range(6), range(5), last_offsets=offsets(5), previous_offsets=offsets(4, sources=2)),
+        V.FEWER_SOURCES,
+        None,
+        "There are [1] sources in the checkpoint offsets and now there are [2] sources",
+    ),
+    (
+        checkpoint_of(range(6), range(5), last_offsets=broken_file("offsets/5", Damage.NEWER)),
+        V.NEWER_FORMAT,
+        None,
+        "INVALID_LOG_VERSION, offsets/5",
+    ),
+    (
+        checkpoint_of(range(6), range(5), last_offsets=broken_file("offsets/5", Damage.DENIED)),
+        V.UNREADABLE,
+        None,
+        "offsets/5 may not be read",
+    ),
+    (
+        checkpoint_of(range(4), range(2), last_offsets=OffsetsEntry(3, 1, (SourceOffset("0", "{}"),))),
+        V.CONTINUOUS,
+        2,
+        "runs epoch 2 from offsets/1 on",
+    ),
+    # Holes in both logs: of files that were lost, unless a listener has reported the other cause.
+    (checkpoint_of((0, 2, 5), (0, 2, 5)), V.PREVIOUS_MISSING, None, "fails: batch 4 doesn't exist"),
+    (
+        checkpoint_of((0, 1, 2, 4), (0, 1, 2)),
+        V.PREVIOUS_MISSING,
+        None,
+        "but the query's listener has not reported",
+    ),
+    (checkpoint_of((0, 2, 4, 5), (0, 2, 4, 5)), V.HISTORY_GAP, 6, "runs batch 6; 2 older files of offsets"),
+    (checkpoint_of((0, 2, 4, 5), (0, 2, 4)), V.REPLAY, 5, "runs batch 5 again with the same range"),
+    (checkpoint_of((0, 2, 5, 7), (0, 2)), V.PREVIOUS_MISSING, None, "fails: batch 6 doesn't exist"),
+    # No folder commits/: Spark 2.1 had none, later ones make it before they plan anything.
+    (checkpoint_of((0, 1), (), has_commits=False), V.REPLAY, 1, "runs batch 1 again with the same range"),
+    (checkpoint_of(range(6), (), has_commits=False), V.REPLAY, 5, "runs batch 5 again with the same range"),
+    (
+        checkpoint_of(range(6), (), has_commits=False, last_offsets=offsets(5, conf={"a": "b"})),
+        V.SILENT_GAP,
+        5,
+        "skips batches 0 to 4",
+    ),
 )
 def test_rows(checkpoint: Checkpoint, verdict: RestartVerdict, first: int | None, words: str) -> None:
     said = predict_restart(checkpoint, alive=None)
@@ -246,17 +220,14 @@ def test_a_batch_is_in_flight_while_its_driver_runs(alive: bool | None, verdict:
     assert (said.verdict, said.first_batch) == (verdict, 5)
 
 
-@pytest.mark.parametrize(
-    ("planned", "finished", "verdict", "first", "words"),
-    [
-        ((0, 2, 5), (0, 2, 5), V.ASYNC, 6, "runs batch 6 with asynchronous progress tracking; without it"),
-        ((0, 2, 5), (0, 2), V.ASYNC, 5, "runs batch 5 from offsets/2 on: all that ran after batch 2"),
-        ((3, 7), (3,), V.ASYNC, 7, "runs batch 7 from offsets/3 on"),
-        ((0, 2, 4, 5), (0, 2, 4, 5), V.CLEAN, 6, "runs batch 6"),
-        ((0, 2, 4, 5), (0, 2, 4), V.REPLAY, 5, "runs batch 5 again with the same range"),
-        ((0, 2, 5, 7), (0, 2), V.SILENT_GAP, 7, "skips batches 3 to 6"),
-        ((7,), (7,), V.PREVIOUS_MISSING, None, "fails: batch 6 doesn't exist"),
-    ],
+@cases(
+    ((0, 2, 5), (0, 2, 5), V.ASYNC, 6, "runs batch 6 with asynchronous progress tracking; without it"),
+    ((0, 2, 5), (0, 2), V.ASYNC, 5, "runs batch 5 from offsets/2 on: all that ran after batch 2"),
+    ((3, 7), (3,), V.ASYNC, 7, "runs batch 7 from offsets/3 on"),
+    ((0, 2, 4, 5), (0, 2, 4, 5), V.CLEAN, 6, "runs batch 6"),
+    ((0, 2, 4, 5), (0, 2, 4), V.REPLAY, 5, "runs batch 5 again with the same range"),
+    ((0, 2, 5, 7), (0, 2), V.SILENT_GAP, 7, "skips batches 3 to 6"),
+    ((7,), (7,), V.PREVIOUS_MISSING, None, "fails: batch 6 doesn't exist"),
 )
 def test_asynchronous_progress_that_a_listener_has_reported(
     planned: tuple[int, ...],

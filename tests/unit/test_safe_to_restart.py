@@ -18,6 +18,7 @@ from fenceline.spark.safe_to_restart import (
     prepared_headline,
     restart_safety,
 )
+from tests.cases import cases
 
 #: 2026-11-18 11:06:40 UTC.
 NOW_MS = 1_795_000_000_000
@@ -40,57 +41,53 @@ def verdict(sink: str = "exactly_once", driver: Driver = RUNS, **facts: Any) -> 
     return restart_safety(RestartFacts("orders", sink, driver, **facts), now_ms=NOW_MS)
 
 
-@pytest.mark.parametrize(
-    ("number", "sink", "facts", "graceful", "kill", "retry", "words"),
-    [
-        (1, "exactly_once", {}, True, True, None, "orders is safe to restart."),
-        (2, "exactly_once", {"driver": UNKNOWN}, True, True, None, "orders is safe to restart."),
-        (3, "exactly_once", {"driver": ENDED}, True, True, None,
-         "orders has stopped and is safe to restart."),
-        (4, "exactly_once", {"driver": SILENT}, True, True, None,
-         "orders is safe to restart; no heartbeat since 11:06:27 UTC."),
-        (5, "exactly_once", {"prepared": prepared()}, False, False, 5,
-         f"Do not restart orders now: batch 17 {WAITS}, and the driver still runs."),
-        (6, "exactly_once", {"prepared": prepared(), "driver": UNKNOWN}, None, None, 5,
-         f"Whether orders is safe to restart is not known: batch 17 {WAITS}, and no listener reports whether "
-         "it runs."),
-        (7, "exactly_once", {"prepared": prepared(), "driver": SILENT}, True, True, None,
-         "Restart orders before 11:07:40 UTC: that finishes batch 17."),
-        (8, "exactly_once", {"prepared": prepared(overdue=False), "driver": ENDED}, True, True, None,
-         "Restart orders before 11:07:40 UTC: that finishes batch 17."),
-        (9, "exactly_once", {"prepared": prepared(expires_ms=None), "driver": ENDED}, True, True, None,
-         "Restart orders now: that finishes batch 17."),
-        (10, "exactly_once", {"prepared": prepared(expires_ms=NOW_MS - 1), "driver": ENDED}, False, False,
-         None,
-         "Do not restart orders now: transactions of batch 17 timed out at 11:06:39 UTC and may be lost: a "
-         "restart then fails and names what is lost."),
-        (11, "exactly_once", FAILS, False, False, None,
-         "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
-        (12, "exactly_once", {**FAILS, "severity": Severity.INFO}, True, True, None,
-         "orders is safe to restart."),
-        (13, "exactly_once", {"unseen": "access denied"}, None, None, 5,
-         "Whether orders is safe to restart is not known: access denied."),
-        (14, "exactly_once", {"unseen": "access denied", **FAILS}, False, False, None,
-         "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
-        (20, "kafka", {"missing": [MissingTopic("gone", NOW_MS, 10)], "driver": ENDED}, False, False, None,
-         "Do not restart orders now: gone was deleted with 10 unread records."),
-        (21, "exactly_once", {"missing": [MissingTopic("b", None, None), MissingTopic("a", NOW_MS, 0)]},
-         False, False, None, "Do not restart orders now: a was deleted; all of it was read."),
-        (22, "exactly_once", {"missing": [MissingTopic("b", None, None)]}, None, None, None,
-         "Whether orders is safe to restart is not known: b is not in the cluster's list of topics: deleted, "
-         "or no right to DESCRIBE."),
-        (23, "exactly_once", {"missing_outputs": ["out"]}, False, False, None,
-         "Do not restart orders now: its output topic out was deleted."),
-        (15, "kafka", {}, True, False, None, "orders is safe to restart."),
-        (16, "other", {"driver": UNKNOWN}, True, False, None, "orders is safe to restart."),
-        (17, "other", {"driver": ENDED, "batch_in_progress": 17}, True, True, None,
-         "orders has stopped and is safe to restart."),
-        (18, "", {}, True, None, None, "orders is safe to restart."),
-        (19, "kafka", FAILS, False, False, None,
-         "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
-        (20, "kafka", {"unseen": "access denied"}, None, None, 5,
-         "Whether orders is safe to restart is not known: access denied."),
-    ],
+@cases(
+    (1, "exactly_once", {}, True, True, None, "orders is safe to restart."),
+    (2, "exactly_once", {"driver": UNKNOWN}, True, True, None, "orders is safe to restart."),
+    (3, "exactly_once", {"driver": ENDED}, True, True, None, "orders has stopped and is safe to restart."),
+    (4, "exactly_once", {"driver": SILENT}, True, True, None,
+     "orders is safe to restart; no heartbeat since 11:06:27 UTC."),
+    (5, "exactly_once", {"prepared": prepared()}, False, False, 5,
+     f"Do not restart orders now: batch 17 {WAITS}, and the driver still runs."),
+    (6, "exactly_once", {"prepared": prepared(), "driver": UNKNOWN}, None, None, 5,
+     f"Whether orders is safe to restart is not known: batch 17 {WAITS}, and no listener reports whether "
+     "it runs."),
+    (7, "exactly_once", {"prepared": prepared(), "driver": SILENT}, True, True, None,
+     "Restart orders before 11:07:40 UTC: that finishes batch 17."),
+    (8, "exactly_once", {"prepared": prepared(overdue=False), "driver": ENDED}, True, True, None,
+     "Restart orders before 11:07:40 UTC: that finishes batch 17."),
+    (9, "exactly_once", {"prepared": prepared(expires_ms=None), "driver": ENDED}, True, True, None,
+     "Restart orders now: that finishes batch 17."),
+    (10, "exactly_once", {"prepared": prepared(expires_ms=NOW_MS - 1), "driver": ENDED}, False, False,
+     None,
+     "Do not restart orders now: transactions of batch 17 timed out at 11:06:39 UTC and may be lost: a "
+     "restart then fails and names what is lost."),
+    (11, "exactly_once", FAILS, False, False, None,
+     "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
+    (12, "exactly_once", {**FAILS, "severity": Severity.INFO}, True, True, None,
+     "orders is safe to restart."),
+    (13, "exactly_once", {"unseen": "access denied"}, None, None, 5,
+     "Whether orders is safe to restart is not known: access denied."),
+    (14, "exactly_once", {"unseen": "access denied", **FAILS}, False, False, None,
+     "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
+    (20, "kafka", {"missing": [MissingTopic("gone", NOW_MS, 10)], "driver": ENDED}, False, False, None,
+     "Do not restart orders now: gone was deleted with 10 unread records."),
+    (21, "exactly_once", {"missing": [MissingTopic("b", None, None), MissingTopic("a", NOW_MS, 0)]},
+     False, False, None, "Do not restart orders now: a was deleted; all of it was read."),
+    (22, "exactly_once", {"missing": [MissingTopic("b", None, None)]}, None, None, None,
+     "Whether orders is safe to restart is not known: b is not in the cluster's list of topics: deleted, "
+     "or no right to DESCRIBE."),
+    (23, "exactly_once", {"missing_outputs": ["out"]}, False, False, None,
+     "Do not restart orders now: its output topic out was deleted."),
+    (15, "kafka", {}, True, False, None, "orders is safe to restart."),
+    (16, "other", {"driver": UNKNOWN}, True, False, None, "orders is safe to restart."),
+    (17, "other", {"driver": ENDED, "batch_in_progress": 17}, True, True, None,
+     "orders has stopped and is safe to restart."),
+    (18, "", {}, True, None, None, "orders is safe to restart."),
+    (19, "kafka", FAILS, False, False, None,
+     "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
+    (20, "kafka", {"unseen": "access denied"}, None, None, 5,
+     "Whether orders is safe to restart is not known: access denied."),
 )  # fmt: skip
 def test_the_truth_table(
     number: int,
@@ -163,34 +160,27 @@ def test_reasons_are_ordered_worst_first_with_their_figures() -> None:
     assert (found.prepared, found.expires_ms, found.open_ids) == (1, EXPIRES_MS, ("a", "b"))
 
 
-@pytest.mark.parametrize(
-    ("number", "batches", "driver", "of", "words"),
-    [
-        (1, prepared(), SILENT, "",
-         f"Batch 17 {GONE}: a restart finishes it "
-         "until 11:07:40 UTC."),
-        (2, prepared(), ENDED, "",
-         "Batch 17 is prepared and the driver is gone (failed at 11:06:27 UTC): a restart finishes it until "
-         "11:07:40 UTC."),
-        (3, prepared(overdue=False), ENDED, "",
-         "Batch 17 is prepared and the driver is gone (failed at 11:06:27 UTC): a restart finishes it until "
-         "11:07:40 UTC."),
-        (4, prepared(overdue=False), SILENT, "", ""),
-        (5, prepared(overdue=False), RUNS, "", ""),
-        (6, prepared(), RUNS, "",
-         f"Batch 17 {WAITS} (the driver runs); transactions time out at 11:07:40 UTC."),
-        (7, prepared(), UNKNOWN, "",
-         f"Batch 17 {WAITS} (no listener reports whether it runs); transactions time out at 11:07:40 UTC."),
-        (8, prepared(16, 17), SILENT, "orders",
-         "Batch 16 and batch 17 of orders are prepared and the driver is gone (no heartbeat since "
-         "11:06:27 UTC): a restart finishes them until 11:07:40 UTC."),
-        (9, prepared(expires_ms=NOW_MS - 1), SILENT, "",
-         f"Batch 17 {GONE}; transactions timed out "
-         "at 11:06:39 UTC and may be lost."),
-        (10, prepared(expires_ms=None), SILENT, "",
-         f"Batch 17 {GONE}: a restart finishes it."),
-        (11, PreparedBatches(), ENDED, "", ""),
-    ],
+@cases(
+    (1, prepared(), SILENT, "", f"Batch 17 {GONE}: a restart finishes it " "until 11:07:40 UTC."),
+    (2, prepared(), ENDED, "",
+     "Batch 17 is prepared and the driver is gone (failed at 11:06:27 UTC): a restart finishes it until "
+     "11:07:40 UTC."),
+    (3, prepared(overdue=False), ENDED, "",
+     "Batch 17 is prepared and the driver is gone (failed at 11:06:27 UTC): a restart finishes it until "
+     "11:07:40 UTC."),
+    (4, prepared(overdue=False), SILENT, "", ""),
+    (5, prepared(overdue=False), RUNS, "", ""),
+    (6, prepared(), RUNS, "", f"Batch 17 {WAITS} (the driver runs); transactions time out at 11:07:40 UTC."),
+    (7, prepared(), UNKNOWN, "",
+     f"Batch 17 {WAITS} (no listener reports whether it runs); transactions time out at 11:07:40 UTC."),
+    (8, prepared(16, 17), SILENT, "orders",
+     "Batch 16 and batch 17 of orders are prepared and the driver is gone (no heartbeat since "
+     "11:06:27 UTC): a restart finishes them until 11:07:40 UTC."),
+    (9, prepared(expires_ms=NOW_MS - 1), SILENT, "",
+     f"Batch 17 {GONE}; transactions timed out "
+     "at 11:06:39 UTC and may be lost."),
+    (10, prepared(expires_ms=None), SILENT, "", f"Batch 17 {GONE}: a restart finishes it."),
+    (11, PreparedBatches(), ENDED, "", ""),
 )  # fmt: skip
 def test_the_headline_names_a_prepared_batch_that_will_not_be_committed(
     number: int, batches: PreparedBatches, driver: Driver, of: str, words: str
@@ -206,32 +196,29 @@ def safety_answer(
     )
 
 
-@pytest.mark.parametrize(
-    ("number", "each", "wanted", "word"),
-    [
-        (
-            1,
-            [safety_answer(True), safety_answer(True)],
-            (True, True, None),
-            "All 2 queries of prod are safe to restart.",
-        ),
-        (2, [safety_answer(True)], (True, True, None), "The one query of prod is safe to restart."),
-        (3, [safety_answer(True), safety_answer(None, None, 5)], (None, None, 5), "is not known: see q1"),
-        (
-            4,
-            [safety_answer(None, None, 5), safety_answer(False, False)],
-            (False, False, None),
-            "Do not restart the queries of prod",
-        ),
-        (5, [], (True, True, None), "No query of prod is known."),
-        (
-            6,
-            [safety_answer(True, False), safety_answer(True, None)],
-            (True, False, None),
-            "All 2 queries of prod are safe",
-        ),
-        (7, [safety_answer(False, False, 5), safety_answer(None, None, 9)], (False, False, 9), "see q0"),
-    ],
+@cases(
+    (
+        1,
+        [safety_answer(True), safety_answer(True)],
+        (True, True, None),
+        "All 2 queries of prod are safe to restart.",
+    ),
+    (2, [safety_answer(True)], (True, True, None), "The one query of prod is safe to restart."),
+    (3, [safety_answer(True), safety_answer(None, None, 5)], (None, None, 5), "is not known: see q1"),
+    (
+        4,
+        [safety_answer(None, None, 5), safety_answer(False, False)],
+        (False, False, None),
+        "Do not restart the queries of prod",
+    ),
+    (5, [], (True, True, None), "No query of prod is known."),
+    (
+        6,
+        [safety_answer(True, False), safety_answer(True, None)],
+        (True, False, None),
+        "All 2 queries of prod are safe",
+    ),
+    (7, [safety_answer(False, False, 5), safety_answer(None, None, 9)], (False, False, 9), "see q0"),
 )
 def test_a_whole_cluster(number: int, each: list[RestartSafety], wanted: tuple[Any, ...], word: str) -> None:
     found = cluster_restart_safety("prod", [(f"q{n}", one) for n, one in enumerate(each)])
@@ -250,22 +237,19 @@ def test_a_cluster_adds_up_and_takes_the_first_expiry() -> None:
     assert (found.kill_reason, found.headline) == (f"x: {TWICE}", "lost soon")
 
 
-@pytest.mark.parametrize(
-    ("number", "age_ms", "interval_ms", "status", "why"),
-    [
-        (1, 0, 5_000, DriverStatus.RUNNING, "a moment ago"),
-        (2, 5_400, 5_000, DriverStatus.RUNNING, "between two heartbeats"),
-        (3, 10_400, 5_000, DriverStatus.RUNNING, "one is missing: a post may be late or lost"),
-        (4, 12_000, 5_000, DriverStatus.RUNNING, "just in time"),
-        (5, 12_001, 5_000, DriverStatus.NO_HEARTBEAT, "two are missing"),
-        (6, 41_000, None, DriverStatus.RUNNING, "an older listener posts each 20 s and does not say so"),
-        (7, 42_001, None, DriverStatus.NO_HEARTBEAT, "two of its are missing"),
-        (8, 60_000, 30_000, DriverStatus.RUNNING, "its own interval counts"),
-        (9, 12_001, 100, DriverStatus.NO_HEARTBEAT, "never before the limit of the configuration"),
-        (10, 11_999, 100, DriverStatus.RUNNING, "never before the limit of the configuration"),
-        (11, None, None, DriverStatus.UNKNOWN, "no listener"),
-        (12, -3_000, 5_000, DriverStatus.RUNNING, "a clock was put back"),
-    ],
+@cases(
+    (1, 0, 5_000, DriverStatus.RUNNING, "a moment ago"),
+    (2, 5_400, 5_000, DriverStatus.RUNNING, "between two heartbeats"),
+    (3, 10_400, 5_000, DriverStatus.RUNNING, "one is missing: a post may be late or lost"),
+    (4, 12_000, 5_000, DriverStatus.RUNNING, "just in time"),
+    (5, 12_001, 5_000, DriverStatus.NO_HEARTBEAT, "two are missing"),
+    (6, 41_000, None, DriverStatus.RUNNING, "an older listener posts each 20 s and does not say so"),
+    (7, 42_001, None, DriverStatus.NO_HEARTBEAT, "two of its are missing"),
+    (8, 60_000, 30_000, DriverStatus.RUNNING, "its own interval counts"),
+    (9, 12_001, 100, DriverStatus.NO_HEARTBEAT, "never before the limit of the configuration"),
+    (10, 11_999, 100, DriverStatus.RUNNING, "never before the limit of the configuration"),
+    (11, None, None, DriverStatus.UNKNOWN, "no listener"),
+    (12, -3_000, 5_000, DriverStatus.RUNNING, "a clock was put back"),
 )
 def test_a_heartbeat_is_overdue_when_two_are_missing(
     number: int, age_ms: int | None, interval_ms: int | None, status: DriverStatus, why: str
@@ -280,16 +264,13 @@ def test_a_listener_that_posts_in_its_interval_is_never_overdue(interval_ms: int
     assert silent_after_ms(interval_ms, 0) >= 2 * (interval_ms or 20_000)
 
 
-@pytest.mark.parametrize(
-    ("driver", "alive", "words"),
-    [
-        (Driver(DriverStatus.RUNNING, NOW_MS), True, "running"),
-        (Driver(DriverStatus.NO_HEARTBEAT, NOW_MS), None, "no heartbeat since 11:06:40 UTC"),
-        (Driver(DriverStatus.ENDED, NOW_MS, NOW_MS, True), False, "failed at 11:06:40 UTC"),
-        (Driver(DriverStatus.ENDED, NOW_MS, NOW_MS), False, "stopped at 11:06:40 UTC"),
-        (Driver(DriverStatus.ENDED), False, "stopped"),
-        (Driver(DriverStatus.UNKNOWN), None, "no listener reports whether it runs"),
-    ],
+@cases(
+    (Driver(DriverStatus.RUNNING, NOW_MS), True, "running"),
+    (Driver(DriverStatus.NO_HEARTBEAT, NOW_MS), None, "no heartbeat since 11:06:40 UTC"),
+    (Driver(DriverStatus.ENDED, NOW_MS, NOW_MS, True), False, "failed at 11:06:40 UTC"),
+    (Driver(DriverStatus.ENDED, NOW_MS, NOW_MS), False, "stopped at 11:06:40 UTC"),
+    (Driver(DriverStatus.ENDED), False, "stopped"),
+    (Driver(DriverStatus.UNKNOWN), None, "no listener reports whether it runs"),
 )
 def test_the_driver_status_is_shown_as_far_as_it_is_known(
     driver: Driver, alive: bool | None, words: str

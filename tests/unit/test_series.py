@@ -21,6 +21,7 @@ from fenceline.series.points import (
 )
 from fenceline.series.reading import HoleReason, ReadingPlan, read_tiles
 from fenceline.series.rollup import merge_buckets
+from tests.cases import cases
 from tests.unit.series_kept import (
     CHANGES,
     DAY_MS,
@@ -164,23 +165,20 @@ def test_a_kind_has_a_code_of_its_own_and_a_figure_to_find_the_worst_by(kind: Se
     assert not kind.columns[kind.lead].ramp
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "elapsed_ms", "news"),
-    [
-        ((5, 9, 0, 0), (5, 9, 0, 0), 2_000, False),
-        ((5, 9, 0, 0), (5, 8, 0, 0), 2_000, True),
-        ((5, 9, 7_000, 0), (5, 9, 9_000, 0), 2_000, False),
-        ((5, 9, 7_000, 0), (5, 9, 7_000, 0), 2_000, True),
-        ((5, 9, 90_000, 0), (5, 9, 99_000, 0), 2_000, False),
-        ((5, 9, 90_000, 0), (5, 9, 60_000, 0), 2_000, True),
-        ((5, 9, 700, 0), (5, 9, 0, 0), 2_000, True),
-        ((5, 9, 0, 0), (5, 9, 300, 0), 2_000, True),
-        ((5, 9, 300, 0), (5, 9, 900, 0), 20_000, False),
-        ((5, 9, 4_000, 0), (5, 9, 6_000, 0), 2_000, True),
-        ((5, 9, None, 0), (5, 9, None, 0), 2_000, False),
-        ((5, 9, None, 0), (5, 9, 4, 0), 2_000, True),
-        ((None,) * 4, (None,) * 4, 2_000, False),
-    ],
+@cases(
+    ((5, 9, 0, 0), (5, 9, 0, 0), 2_000, False),
+    ((5, 9, 0, 0), (5, 8, 0, 0), 2_000, True),
+    ((5, 9, 7_000, 0), (5, 9, 9_000, 0), 2_000, False),
+    ((5, 9, 7_000, 0), (5, 9, 7_000, 0), 2_000, True),
+    ((5, 9, 90_000, 0), (5, 9, 99_000, 0), 2_000, False),
+    ((5, 9, 90_000, 0), (5, 9, 60_000, 0), 2_000, True),
+    ((5, 9, 700, 0), (5, 9, 0, 0), 2_000, True),
+    ((5, 9, 0, 0), (5, 9, 300, 0), 2_000, True),
+    ((5, 9, 300, 0), (5, 9, 900, 0), 20_000, False),
+    ((5, 9, 4_000, 0), (5, 9, 6_000, 0), 2_000, True),
+    ((5, 9, None, 0), (5, 9, None, 0), 2_000, False),
+    ((5, 9, None, 0), (5, 9, 4, 0), 2_000, True),
+    ((None,) * 4, (None,) * 4, 2_000, False),
 )
 def test_only_what_differs_from_what_the_last_point_says_is_news(
     before: tuple[int | None, ...], now: tuple[int | None, ...], elapsed_ms: int, news: bool

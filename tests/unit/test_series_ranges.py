@@ -23,6 +23,7 @@ from fenceline.series.reading import (
     plan_reading,
     read_tiles,
 )
+from tests.cases import cases
 from tests.unit.series_kept import CHANGES, DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS, kept_of, polled
 
 
@@ -109,18 +110,15 @@ def test_a_range_of_any_length_is_read_in_few_steps(wanted: tuple[int, int], mos
     assert kept[plan.resolution] <= from_ms
 
 
-@pytest.mark.parametrize(
-    ("ago_ms", "length_ms", "resolution", "step_ms"),
-    [
-        (0, 5 * MINUTE_MS, Resolution.DETAIL, 1_000),
-        (0, HOUR_MS, Resolution.DETAIL, 10_000),
-        (0, DAY_MS, Resolution.MINUTE, 5 * MINUTE_MS),
-        (3 * DAY_MS, HOUR_MS, Resolution.MINUTE, MINUTE_MS),
-        (0, 10 * DAY_MS, Resolution.HOUR, HOUR_MS),
-        (60 * DAY_MS, HOUR_MS, Resolution.HOUR, HOUR_MS),
-        (0, 400 * DAY_MS, Resolution.HOUR, DAY_MS),
-        (500 * DAY_MS, HOUR_MS, Resolution.HOUR, HOUR_MS),
-    ],
+@cases(
+    (0, 5 * MINUTE_MS, Resolution.DETAIL, 1_000),
+    (0, HOUR_MS, Resolution.DETAIL, 10_000),
+    (0, DAY_MS, Resolution.MINUTE, 5 * MINUTE_MS),
+    (3 * DAY_MS, HOUR_MS, Resolution.MINUTE, MINUTE_MS),
+    (0, 10 * DAY_MS, Resolution.HOUR, HOUR_MS),
+    (60 * DAY_MS, HOUR_MS, Resolution.HOUR, HOUR_MS),
+    (0, 400 * DAY_MS, Resolution.HOUR, DAY_MS),
+    (500 * DAY_MS, HOUR_MS, Resolution.HOUR, HOUR_MS),
 )
 def test_a_range_is_read_as_finely_as_it_is_kept(
     ago_ms: int, length_ms: int, resolution: Resolution, step_ms: int

@@ -29,26 +29,24 @@ from fenceline.kafka.coordinator import (
     start_ms,
     to_local_ms,
 )
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("ms", "words"),
-    [
-        (-5, "0 ms"),
-        (0, "0 ms"),
-        (999, "999 ms"),
-        (1_000, "1 s"),
-        (2_149, "2.1 s"),
-        (9_999, "10 s"),
-        (10_000, "10 s"),
-        (59_999, "59 s"),
-        (60_000, "1 min"),
-        (842_000, "14 min 2 s"),
-        (3_600_000, "1 h"),
-        (11_100_000, "3 h 5 min"),
-        (187_200_000, "2 d 4 h"),
-        (2_147_483_647, "24 d 20 h"),
-    ],
+@cases(
+    (-5, "0 ms"),
+    (0, "0 ms"),
+    (999, "999 ms"),
+    (1_000, "1 s"),
+    (2_149, "2.1 s"),
+    (9_999, "10 s"),
+    (10_000, "10 s"),
+    (59_999, "59 s"),
+    (60_000, "1 min"),
+    (842_000, "14 min 2 s"),
+    (3_600_000, "1 h"),
+    (11_100_000, "3 h 5 min"),
+    (187_200_000, "2 d 4 h"),
+    (2_147_483_647, "24 d 20 h"),
 )
 def test_duration(ms: int, words: str) -> None:
     assert format_duration(ms) == words
@@ -70,30 +68,24 @@ def test_an_error_is_one_line_of_bounded_length() -> None:
     assert error_line(ValueError()) == "no reason given"
 
 
-@pytest.mark.parametrize(
-    ("name", "most", "short"),
-    [
-        ("orders-0", 8, "orders-0"),
-        ("orders_enriched-1204", 13, "orders…d-1204"),
-        ("orders_enriched-1204", 12, "order…d-1204"),
-        ("abcdef", 3, "a…f"),
-    ],
+@cases(
+    ("orders-0", 8, "orders-0"),
+    ("orders_enriched-1204", 13, "orders…d-1204"),
+    ("orders_enriched-1204", 12, "order…d-1204"),
+    ("abcdef", 3, "a…f"),
 )
 def test_a_long_name_is_cut_in_its_middle(name: str, most: int, short: str) -> None:
     assert shorten(name, most) == short
     assert len(short) <= most
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "label"),
-    [
-        ("open_too_long_s", 60.0, ("open too long", "1 min")),
-        ("minutes_d", 7.0, ("minutes", "7 d")),
-        ("reconcile_every_s", 0.0, ("reconcile every", "never")),
-        ("abort_percent", 20.0, ("abort", "20 %")),
-        ("batch_slow_factor", 5.0, ("batch slow", "5 times as long as usual")),
-        ("blocked_records", 10_000.0, ("blocked records", "10,000")),
-    ],
+@cases(
+    ("open_too_long_s", 60.0, ("open too long", "1 min")),
+    ("minutes_d", 7.0, ("minutes", "7 d")),
+    ("reconcile_every_s", 0.0, ("reconcile every", "never")),
+    ("abort_percent", 20.0, ("abort", "20 %")),
+    ("batch_slow_factor", 5.0, ("batch slow", "5 times as long as usual")),
+    ("blocked_records", 10_000.0, ("blocked records", "10,000")),
 )
 def test_numbers_of_the_configuration_have_words_and_units(
     name: str, value: float, label: tuple[str, str]
@@ -133,36 +125,30 @@ def test_both_instants_are_kept_to_the_millisecond(from_ms: int, length_ms: int,
     assert found == TimeRange(from_ms, from_ms + length_ms, live=False)
 
 
-@pytest.mark.parametrize(
-    ("text", "like"),
-    [
-        ("2026-11-24", "2026-11-24T00:00:00+00:00"),
-        ("2026-11-24T02:00", "2026-11-24T02:00:00+00:00"),
-        ("2026-11-24T02:00:00+02:00", "2026-11-24T00:00:00+00:00"),
-        # `+` in an address is a space.
-        ("2026-11-24T02:00:00 02:00", "2026-11-24T00:00:00+00:00"),
-        (" 2026-11-24T02:00:00Z ", "2026-11-24T02:00:00+00:00"),
-    ],
+@cases(
+    ("2026-11-24", "2026-11-24T00:00:00+00:00"),
+    ("2026-11-24T02:00", "2026-11-24T02:00:00+00:00"),
+    ("2026-11-24T02:00:00+02:00", "2026-11-24T00:00:00+00:00"),
+    # `+` in an address is a space.
+    ("2026-11-24T02:00:00 02:00", "2026-11-24T00:00:00+00:00"),
+    (" 2026-11-24T02:00:00Z ", "2026-11-24T02:00:00+00:00"),
 )
 def test_instants_are_iso_8601(text: str, like: str) -> None:
     assert iso(read_instant(text)) == like
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "last", "says"),
-    [
-        (iso(NOW_MS), iso(NOW_MS - 1), "1h", "from: .*is not before to"),
-        (iso(NOW_MS - 1), iso(NOW_MS - 1), "1h", "from: .*is not before to"),
-        (iso(NOW_MS + 1), "", "1h", "from: .*is not before now"),
-        (iso(NOW_MS + 1), iso(NOW_MS + 2), "1h", "from: .*is not before now"),
-        (iso(NOW_MS - LONGEST_MS - 1), iso(NOW_MS), "1h", "to: the range is longer than 400 days"),
-        ("", iso(NOW_MS), "1h", "from: missing"),
-        ("soon", "", "1h", "from: “soon” is no instant such as"),
-        (iso(NOW_MS - 1), "x" * 900, "1h", "to: “x{40}” is no instant"),
-        ("1969-07-20", "", "1h", "from: .*before 1970"),
-        ("9999-12-31T23:59:59-14:00", "", "1h", "from: "),
-        ("", "", "2y", "last: “2y” is none of 15m, 1h"),
-    ],
+@cases(
+    (iso(NOW_MS), iso(NOW_MS - 1), "1h", "from: .*is not before to"),
+    (iso(NOW_MS - 1), iso(NOW_MS - 1), "1h", "from: .*is not before to"),
+    (iso(NOW_MS + 1), "", "1h", "from: .*is not before now"),
+    (iso(NOW_MS + 1), iso(NOW_MS + 2), "1h", "from: .*is not before now"),
+    (iso(NOW_MS - LONGEST_MS - 1), iso(NOW_MS), "1h", "to: the range is longer than 400 days"),
+    ("", iso(NOW_MS), "1h", "from: missing"),
+    ("soon", "", "1h", "from: “soon” is no instant such as"),
+    (iso(NOW_MS - 1), "x" * 900, "1h", "to: “x{40}” is no instant"),
+    ("1969-07-20", "", "1h", "from: .*before 1970"),
+    ("9999-12-31T23:59:59-14:00", "", "1h", "from: "),
+    ("", "", "2y", "last: “2y” is none of 15m, 1h"),
 )
 def test_an_unusable_range_is_refused_with_a_reason(start: str, end: str, last: str, says: str) -> None:
     with pytest.raises(InvalidTimeRange, match=says):
@@ -179,21 +165,18 @@ def test_any_text_is_read_or_refused(start: str, end: str) -> None:
 HOUR_MS = 3_600_000
 
 
-@pytest.mark.parametrize(
-    ("number", "stamped", "ahead", "since", "age", "why"),
-    [
-        (1, -60_000, 0, -HOUR_MS, 60_000, "clocks agree"),
-        (2, -60_000 + HOUR_MS, -HOUR_MS, -HOUR_MS, 60_000, "its coordinator is an hour ahead"),
-        (3, -60_000 - HOUR_MS, HOUR_MS, -HOUR_MS, 60_000, "its coordinator is an hour behind"),
-        (4, -60_000, None, -HOUR_MS, 60_000, "its clock is not known: its stamp is all there is"),
-        (5, -60_000 - HOUR_MS, None, -30_000, 30_000, "not known, and it was there when we came"),
-        (6, -60_000 + HOUR_MS, None, -30_000, None, "a start in the future is no age"),
-        (7, -100, 250, -HOUR_MS, 100, "so little is the time it took to read a record, not a clock"),
-        (8, -60_000, None, None, 60_000, "from a coordinator's list: no position to hold it against"),
-        (9, None, 0, -HOUR_MS, None, "a record without a start"),
-        (10, 4_000, -LEAST_MS, -HOUR_MS, 0, "a coordinator a little ahead: never a start in the future"),
-        (11, -60_000 - HOUR_MS, HOUR_MS + 61_000, -HOUR_MS, 0, "measured too large: never in the future"),
-    ],
+@cases(
+    (1, -60_000, 0, -HOUR_MS, 60_000, "clocks agree"),
+    (2, -60_000 + HOUR_MS, -HOUR_MS, -HOUR_MS, 60_000, "its coordinator is an hour ahead"),
+    (3, -60_000 - HOUR_MS, HOUR_MS, -HOUR_MS, 60_000, "its coordinator is an hour behind"),
+    (4, -60_000, None, -HOUR_MS, 60_000, "its clock is not known: its stamp is all there is"),
+    (5, -60_000 - HOUR_MS, None, -30_000, 30_000, "not known, and it was there when we came"),
+    (6, -60_000 + HOUR_MS, None, -30_000, None, "a start in the future is no age"),
+    (7, -100, 250, -HOUR_MS, 100, "so little is the time it took to read a record, not a clock"),
+    (8, -60_000, None, None, 60_000, "from a coordinator's list: no position to hold it against"),
+    (9, None, 0, -HOUR_MS, None, "a record without a start"),
+    (10, 4_000, -LEAST_MS, -HOUR_MS, 0, "a coordinator a little ahead: never a start in the future"),
+    (11, -60_000 - HOUR_MS, HOUR_MS + 61_000, -HOUR_MS, 0, "measured too large: never in the future"),
 )
 def test_start(
     number: int, stamped: int | None, ahead: int | None, since: int | None, age: int | None, why: str
@@ -212,17 +195,14 @@ def test_a_converted_instant_is_never_in_the_future() -> None:
     assert to_local_ms(NOW_MS + 5, now_ms=NOW_MS, ahead_ms=None) == NOW_MS
 
 
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        (None, 0),
-        (264, 0),
-        (3_400, 0),
-        (LEAST_MS, 0),
-        (-LEAST_MS, 0),
-        (LEAST_MS + 1, LEAST_MS + 1),
-        (-HOUR_MS, -HOUR_MS),
-    ],
+@cases(
+    (None, 0),
+    (264, 0),
+    (3_400, 0),
+    (LEAST_MS, 0),
+    (-LEAST_MS, 0),
+    (LEAST_MS + 1, LEAST_MS + 1),
+    (-HOUR_MS, -HOUR_MS),
 )
 def test_a_difference_of_some_seconds_is_no_difference(measured: int | None, expected: int) -> None:
     assert difference_ms(measured) == expected

@@ -26,6 +26,7 @@ from fenceline.facts import (
 from fenceline.history.timeline import in_a_row, latest_streak
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 from fenceline.text import explain_transition
+from tests.cases import cases
 from tests.unit.random_histories import START_MS, RandomHistory
 
 SOME = (TopicPartitions("orders", (0,)),)
@@ -166,9 +167,7 @@ def test_a_clock_that_went_forward_an_hour_is_a_late_timeout() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "gone_on", [record(ONGOING, 4, 70_000), record(PREPARED, 5, 70_000)._replace(partitions=())]
-)
+@cases(record(ONGOING, 4, 70_000), record(PREPARED, 5, 70_000)._replace(partitions=()))
 def test_a_late_abort_after_which_the_client_continues_stays_a_timeout(gone_on: TransactionRecord) -> None:
     """The coordinator answers an abort after its own with success and the new epoch, and writes nothing."""
     told = only_verdict(

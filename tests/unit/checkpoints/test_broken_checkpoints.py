@@ -12,6 +12,7 @@ from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
 from fenceline.spark.records import Broken, Damage, Ledger
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from tests.cases import cases
 from tests.unit.checkpoints.factories import (
     ID,
     NOW_MS,
@@ -77,16 +78,13 @@ def test_a_torn_or_unreadable_ledger_is_reported_by_its_files() -> None:
 # Bad input: a path, a remedy, and no harm to others.
 
 
-@pytest.mark.parametrize(
-    ("root", "words"),
-    [
-        ("faulty://box/nowhere", "faulty://box/nowhere does not exist: check the path"),
-        ("faulty://box/file", "is a file: name the folder that holds checkpoints"),
-        ("nonsense://box/x", "no store is known by that scheme"),
-        ("gs://box/x", "its store needs a package that is not installed"),
-        ("faulty://denied/x", "permission denied: let the user that runs the dashboard list and read it"),
-        ("faulty://down/x", "the bucket is away (OSError): check the store"),
-    ],
+@cases(
+    ("faulty://box/nowhere", "faulty://box/nowhere does not exist: check the path"),
+    ("faulty://box/file", "is a file: name the folder that holds checkpoints"),
+    ("nonsense://box/x", "no store is known by that scheme"),
+    ("gs://box/x", "its store needs a package that is not installed"),
+    ("faulty://denied/x", "permission denied: let the user that runs the dashboard list and read it"),
+    ("faulty://down/x", "the bucket is away (OSError): check the store"),
 )
 def test_an_unreadable_root_is_reported_with_a_remedy(root: str, words: str) -> None:
     write_file("faulty://box", "file", "x")

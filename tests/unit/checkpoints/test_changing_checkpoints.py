@@ -19,6 +19,7 @@ from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Round
 from fenceline.spark.records import DecisionOutcome, Done, Ledger
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from tests.cases import cases
 from tests.unit.checkpoints.factories import (
     ID,
     NOW_MS,
@@ -192,17 +193,14 @@ def without(*paths: str) -> Change:
     return lambda: [remove(FOLDER, path) for path in paths] and None
 
 
-@pytest.mark.parametrize(
-    ("damage", "found"),
-    [
-        (without("offsets/4"), V.PREVIOUS_MISSING),
-        (without("commits/3", "commits/4", "commits/5"), V.SILENT_GAP),
-        (without("offsets/5"), V.ROLLED_BACK),
-        (without("offsets"), V.OFFSETS_GONE),
-        (without("metadata"), V.IDENTITY_LOST),
-        (without("offsets/1"), V.HISTORY_GAP),
-        (lambda: write_file(FOLDER, "offsets/5", ""), V.TORN_OFFSETS),
-    ],
+@cases(
+    (without("offsets/4"), V.PREVIOUS_MISSING),
+    (without("commits/3", "commits/4", "commits/5"), V.SILENT_GAP),
+    (without("offsets/5"), V.ROLLED_BACK),
+    (without("offsets"), V.OFFSETS_GONE),
+    (without("metadata"), V.IDENTITY_LOST),
+    (without("offsets/1"), V.HISTORY_GAP),
+    (lambda: write_file(FOLDER, "offsets/5", ""), V.TORN_OFFSETS),
 )
 def test_a_verdict_changes_at_the_second_poll_that_finds_it(damage: Change, found: RestartVerdict) -> None:
     make_checkpoint(FOLDER, last=5)

@@ -14,6 +14,7 @@ from collectors import polling
 from collectors.checkpoints import roots
 from collectors.checkpoints.store import CheckpointStore
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from tests.cases import cases
 from tests.unit.checkpoints.factories import (
     ID,
     NOW_MS,
@@ -76,10 +77,7 @@ def test_checkpoints_are_found_at_any_depth_and_not_inside_of_each_other(root: s
     }
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["lake/events/_checkpoints/etl", "lake/sales/_checkpoint", "lake/.checkpoints/etl", "_tmp/etl", "__x"],
-)
+@cases("lake/events/_checkpoints/etl", "lake/sales/_checkpoint", "lake/.checkpoints/etl", "_tmp/etl", "__x")
 def test_checkpoints_are_found_in_folders_of_any_other_name(root: str, path: str) -> None:
     make_checkpoint(f"{root}/{path}")
     looked = poll(collector(root))
@@ -108,17 +106,14 @@ def test_a_root_may_be_a_checkpoint_itself(root: str) -> None:
     assert set(polled_checkpoints(poll(collector(root + "/")))) == {root}
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "found"),
-    [
-        ("metadata", json.dumps({"id": ID}), True),
-        ("offsets/0", "v1\n{}\n-", True),
-        ("commits/0", "v1\n{}", True),
-        ("metadata", '{"id":"an article"}', False),
-        ("metadata/0", json.dumps({"id": ID}), False),
-        ("offsets/README", "v1", False),
-        ("state/0/0/1.delta", "x", False),
-    ],
+@cases(
+    ("metadata", json.dumps({"id": ID}), True),
+    ("offsets/0", "v1\n{}\n-", True),
+    ("commits/0", "v1\n{}", True),
+    ("metadata", '{"id":"an article"}', False),
+    ("metadata/0", json.dumps({"id": ID}), False),
+    ("offsets/README", "v1", False),
+    ("state/0/0/1.delta", "x", False),
 )
 def test_a_folder_is_recognised_as_a_checkpoint_by_its_files(
     root: str, path: str, text: str, found: bool

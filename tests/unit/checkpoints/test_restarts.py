@@ -28,6 +28,7 @@ from fenceline.spark.state_chains import (
     unpack_chains,
 )
 from sandbox.java import fetch_jars
+from tests.cases import cases
 from tests.unit.checkpoints import factories
 
 INSIDE = "structured-streaming/"
@@ -127,20 +128,17 @@ FOLDER = "memory://state/one"
 ID = "56b9157f-043c-4f70-b170-550ea6b6dbb3"
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("12.delta", StateFile(12, False, "", 7)),
-        ("12.snapshot", StateFile(12, True, "", 7)),
-        ("3.changelog", StateFile(3, False, "", 7)),
-        ("3.zip", StateFile(3, True, "", 7)),
-        (f"6_{ID}.changelog", StateFile(6, False, ID, 7)),
-        ("12.delta.crc", None),
-        (".12.delta.3f1c.TID7.tmp", None),
-        ("000012-3f1c.sst", None),
-        ("schema", None),
-        ("-1.delta", None),
-    ],
+@cases(
+    ("12.delta", StateFile(12, False, "", 7)),
+    ("12.snapshot", StateFile(12, True, "", 7)),
+    ("3.changelog", StateFile(3, False, "", 7)),
+    ("3.zip", StateFile(3, True, "", 7)),
+    (f"6_{ID}.changelog", StateFile(6, False, ID, 7)),
+    ("12.delta.crc", None),
+    (".12.delta.3f1c.TID7.tmp", None),
+    ("000012-3f1c.sst", None),
+    ("schema", None),
+    ("-1.delta", None),
 )
 def test_a_name_has_version_kind_and_id(name: str, found: StateFile | None) -> None:
     assert decode_state_file(name, 7) == found
@@ -150,27 +148,24 @@ def files(*names: str) -> list[StateFile]:
     return [found for name in names if (found := decode_state_file(name, 10)) is not None]
 
 
-@pytest.mark.parametrize(
-    ("names", "needed", "base", "missing"),
-    [
-        # From the empty state, every delta.
-        ("1.delta 2.delta 3.delta", 3, 0, ()),
-        ("1.delta 3.delta", 3, 0, (2,)),
-        # From the newest snapshot up to the version: what is before or behind them is not needed.
-        ("3.snapshot 4.delta 5.delta 6.delta", 5, 3, ()),
-        ("2.snapshot 4.snapshot 6.delta 7.snapshot", 6, 4, (5,)),
-        ("5.snapshot 5.delta", 5, 5, ()),
-        # Without its newest file, and without any.
-        ("1.delta 2.delta", 3, 0, (3,)),
-        ("", 3, 0, (3,)),
-        # The snapshot is gone, and the deltas before it were deleted long ago.
-        ("12.delta 13.delta", 13, 0, (1, 2, 3, 4, 5)),
-        # RocksDB without changelogs: a snapshot each.
-        ("1.zip 2.zip 3.zip", 3, 3, ()),
-        ("1.zip 2.zip", 3, 2, (3,)),
-        # Nothing is committed.
-        ("1.delta", None, None, ()),
-    ],
+@cases(
+    # From the empty state, every delta.
+    ("1.delta 2.delta 3.delta", 3, 0, ()),
+    ("1.delta 3.delta", 3, 0, (2,)),
+    # From the newest snapshot up to the version: what is before or behind them is not needed.
+    ("3.snapshot 4.delta 5.delta 6.delta", 5, 3, ()),
+    ("2.snapshot 4.snapshot 6.delta 7.snapshot", 6, 4, (5,)),
+    ("5.snapshot 5.delta", 5, 5, ()),
+    # Without its newest file, and without any.
+    ("1.delta 2.delta", 3, 0, (3,)),
+    ("", 3, 0, (3,)),
+    # The snapshot is gone, and the deltas before it were deleted long ago.
+    ("12.delta 13.delta", 13, 0, (1, 2, 3, 4, 5)),
+    # RocksDB without changelogs: a snapshot each.
+    ("1.zip 2.zip 3.zip", 3, 3, ()),
+    ("1.zip 2.zip", 3, 2, (3,)),
+    # Nothing is committed.
+    ("1.delta", None, None, ()),
 )
 def test_a_chain_reaches_from_a_snapshot_to_the_version_that_a_restart_loads(
     names: str, needed: int | None, base: int | None, missing: tuple[int, ...]
@@ -189,13 +184,10 @@ def test_the_newest_file_counts_only_with_the_id_that_its_commit_names() -> None
     assert [store_id(each, 0, 1, 0) for each in ({}, {"0": []}, {"0": "?"}, {"0": [[], [3]]})] == [""] * 4
 
 
-@pytest.mark.parametrize(
-    ("missing", "count", "words"),
-    [
-        ((6,), 1, "version 6 is missing to load version 9"),
-        ((6, 7), 2, "versions 6, 7 are missing"),
-        ((1, 2), 1_200, "and 1,198 more are missing"),
-    ],
+@cases(
+    ((6,), 1, "version 6 is missing to load version 9"),
+    ((6, 7), 2, "versions 6, 7 are missing"),
+    ((1, 2), 1_200, "and 1,198 more are missing"),
 )
 def test_what_is_missing_is_named(missing: tuple[int, ...], count: int, words: str) -> None:
     chain = StateChain(3, "left-keyToNumValues", 1, 9, 0, 9, 90, 9, 0, missing, count)

@@ -28,6 +28,7 @@ from fenceline.facts import (
     TransactionState,
     Undecoded,
 )
+from tests.cases import cases
 from tests.raw_batches import CODECS, GZIP, LZ4, TRANSACTIONAL, marker, raw_batch, varint
 from tests.transaction_state_records import encode_key, encode_uvarint, encode_value
 from tests.unit.decode import samples
@@ -343,25 +344,19 @@ def test_the_longest_id_of_kafka_is_escaped() -> None:
     assert unescape_text(escape_bytes(raw)) == raw
 
 
-@pytest.mark.parametrize(
-    ("text", "raw"),
-    [
-        (r"\x2e", b"."),
-        (r"\x2e\x2E", b".."),
-        (r"a\x2fb", b"a/b"),
-        (r"\xc3\xbc", "ü".encode()),
-        ("a\nb", b"a\nb"),
-    ],
+@cases(
+    (r"\x2e", b"."),
+    (r"\x2e\x2E", b".."),
+    (r"a\x2fb", b"a/b"),
+    (r"\xc3\xbc", "ü".encode()),
+    ("a\nb", b"a\nb"),
 )
 def test_other_spellings_are_read(text: str, raw: bytes) -> None:
     """A path segment of dots alone would be folded away by browsers: such ids have a second spelling."""
     assert unescape_text(text) == raw
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [("\\", 1), (r"ab\n", 3), (r"\x4", 1), (r"\xzz", 1), (r"ü\\\q", 4), (r"\\\\\\" + "\\", 7)],
-)
+@cases(("\\", 1), (r"ab\n", 3), (r"\x4", 1), (r"\xzz", 1), (r"ü\\\q", 4), (r"\\\\\\" + "\\", 7))
 def test_a_backslash_that_starts_no_escape_is_named(text: str, place: int) -> None:
     with pytest.raises(ValueError, match=f"backslash at character {place} starts no escape"):
         unescape_text(text)

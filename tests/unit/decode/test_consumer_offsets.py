@@ -32,6 +32,7 @@ from fenceline.decode.consumer_offsets import (
 )
 from fenceline.decode.text import unescape_text
 from fenceline.facts import Undecoded
+from tests.cases import cases
 from tests.transaction_state_records import encode_uvarint
 from tests.unit.decode.consumer_offsets import (
     COMMIT,
@@ -54,13 +55,10 @@ MemberKey, MemberValue = codec("ConsumerGroupMemberMetadataKey"), codec("Consume
 ShareKey, ShareValue = codec("ShareGroupMemberMetadataKey"), codec("ShareGroupMemberMetadataValue")
 
 
-@pytest.mark.parametrize(
-    ("value", "commit"),
-    [
-        (V3, COMMIT._replace(value_version=3)),
-        (V4, COMMIT),
-        (V4[:-1] + b"\x01\x00\x10" + ID.bytes, COMMIT._replace(topic_id=ID_TEXT)),
-    ],
+@cases(
+    (V3, COMMIT._replace(value_version=3)),
+    (V4, COMMIT),
+    (V4[:-1] + b"\x01\x00\x10" + ID.bytes, COMMIT._replace(topic_id=ID_TEXT)),
 )
 def test_it_reads_the_known_vectors(value: bytes, commit: OffsetCommit) -> None:
     assert decode_record(KEY, value) == commit
@@ -195,26 +193,23 @@ def test_newer_records_are_counted_by_type_and_raise_no_error(kind: int, value: 
     assert decode_record(pack(">hh", kind, 1) + b"g", value) == Newer(kind)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "reason", "detail"),
-    [
-        (None, V4, "no_key", "a record without a key"),
-        (b"", V4, "truncated", "key cut off after 0 bytes"),
-        (b"\x00\x18\x00\x01g", V4, "key_type", "key type 24"),
-        (b"\xff\xff\x00\x01g", None, "key_type", "key type -1"),
-        (KEY[:-1], V4, "truncated", "key cut off after 11 bytes"),
-        (KEY + b"!", V4, "trailing", "key with 1 bytes after its end"),
-        (b"\x00\x01\xff\xff" + KEY[5:], V4, "length", "key with a length of -1"),
-        (KEY[:5] + b"\x01\x00" + b"t" * 256 + KEY[-4:], V4, "topic", "a topic name of 256 characters"),
-        (KEY, b"", "truncated", "value cut off after 0 bytes"),
-        (KEY, b"\x00\x05" + V4[2:], "value_version", "value version 5"),
-        (KEY, V3 + b"\x00", "trailing", "value with 1 bytes after its end"),
-        (KEY, V3[:14] + b"\xff\xff" + V3[16:], "length", "value with a length of -1"),
-        (KEY, V4[:14] + b"\x00" + V4[15:], "length", "value with a length of -1"),
-        (KEY, V4[:-9] + b"\xff" * 8 + b"\x00", "instant", "committed at -1 ms"),
-        (KEY, V4[:-1] + b"\x01\x00\x04abcd", "length", "a topic id of 4 bytes"),
-        (KEY, V4[:14] + b"\xff\xff\xff\xff\x7f" + V4[15:], "length", "a length beyond 2147483647"),
-    ],
+@cases(
+    (None, V4, "no_key", "a record without a key"),
+    (b"", V4, "truncated", "key cut off after 0 bytes"),
+    (b"\x00\x18\x00\x01g", V4, "key_type", "key type 24"),
+    (b"\xff\xff\x00\x01g", None, "key_type", "key type -1"),
+    (KEY[:-1], V4, "truncated", "key cut off after 11 bytes"),
+    (KEY + b"!", V4, "trailing", "key with 1 bytes after its end"),
+    (b"\x00\x01\xff\xff" + KEY[5:], V4, "length", "key with a length of -1"),
+    (KEY[:5] + b"\x01\x00" + b"t" * 256 + KEY[-4:], V4, "topic", "a topic name of 256 characters"),
+    (KEY, b"", "truncated", "value cut off after 0 bytes"),
+    (KEY, b"\x00\x05" + V4[2:], "value_version", "value version 5"),
+    (KEY, V3 + b"\x00", "trailing", "value with 1 bytes after its end"),
+    (KEY, V3[:14] + b"\xff\xff" + V3[16:], "length", "value with a length of -1"),
+    (KEY, V4[:14] + b"\x00" + V4[15:], "length", "value with a length of -1"),
+    (KEY, V4[:-9] + b"\xff" * 8 + b"\x00", "instant", "committed at -1 ms"),
+    (KEY, V4[:-1] + b"\x01\x00\x04abcd", "length", "a topic id of 4 bytes"),
+    (KEY, V4[:14] + b"\xff\xff\xff\xff\x7f" + V4[15:], "length", "a length beyond 2147483647"),
 )
 def test_unreadable_records_are_counted_by_reason(
     key: bytes | None, value: bytes | None, reason: str, detail: str

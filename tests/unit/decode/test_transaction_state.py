@@ -26,6 +26,7 @@ from fenceline.decode.transaction_state import (
 )
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
 from fenceline.kafka.coordinator import partition_for
+from tests.cases import cases
 from tests.transaction_state_records import encode_key, encode_uvarint, encode_value
 from tests.unit.decode import samples
 from tests.unit.decode.kafka_schema import LaterValue, TransactionLogKey, TransactionLogValue
@@ -131,19 +132,16 @@ def test_it_skips_tags_inside_a_topic() -> None:
     assert decode_record(KEY, value) == decode_record(KEY, ONGOING_V1)
 
 
-@pytest.mark.parametrize(
-    ("key", "reason", "detail"),
-    [
-        (None, "no_key", "a record without a key"),
-        (b"", "truncated", "key cut off after 0 bytes"),
-        (b"\x00", "truncated", "key cut off after 1 bytes"),
-        (b"\x00\x00", "truncated", "key cut off after 2 bytes"),
-        (KEY[:-1], "truncated", "key cut off after 8 bytes"),
-        (KEY + b"!!", "trailing", "key with 2 bytes after its end"),
-        (b"\x00\x00\xff\xff", "length", "key with an id of -1 bytes"),
-        (b"\x00\x01" + KEY[2:], "key_version", "key version 1"),
-        (b"\xff\xff" + KEY[2:], "key_version", "key version -1"),
-    ],
+@cases(
+    (None, "no_key", "a record without a key"),
+    (b"", "truncated", "key cut off after 0 bytes"),
+    (b"\x00", "truncated", "key cut off after 1 bytes"),
+    (b"\x00\x00", "truncated", "key cut off after 2 bytes"),
+    (KEY[:-1], "truncated", "key cut off after 8 bytes"),
+    (KEY + b"!!", "trailing", "key with 2 bytes after its end"),
+    (b"\x00\x00\xff\xff", "length", "key with an id of -1 bytes"),
+    (b"\x00\x01" + KEY[2:], "key_version", "key version 1"),
+    (b"\xff\xff" + KEY[2:], "key_version", "key version -1"),
 )
 def test_an_unreadable_key_is_counted_by_reason(key: bytes | None, reason: str, detail: str) -> None:
     """Also for tombstones: a key type that Kafka adds later has tombstones of its own."""
@@ -155,35 +153,32 @@ def test_an_unreadable_key_is_counted_by_reason(key: bytes | None, reason: str, 
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "reason", "detail"),
-    [
-        (b"", "truncated", "value cut off after 0 bytes"),
-        (b"\x00", "truncated", "value cut off after 1 bytes"),
-        (b"\x00\x02" + ONGOING_V1[2:], "value_version", "value version 2"),
-        (b"\x80\x00", "value_version", "value version -32768"),
-        (ONGOING_V0 + b"\x00", "trailing", "value with 1 bytes after its end"),
-        (ONGOING_V1 + b"\x00\x00", "trailing", "value with 2 bytes after its end"),
-        (ONGOING_V1[:16] + b"\x06" + ONGOING_V1[17:], "status", "status 6"),  # Dead
-        (ONGOING_V1[:16] + b"\x07" + ONGOING_V1[17:], "status", "status 7"),  # PrepareEpochFence
-        (ONGOING_V0[:16] + b"\xff" + ONGOING_V0[17:], "status", "status -1"),
-        (ONGOING_V0[:-8] + b"\xff" * 7 + b"\xfe", "instant", "updated at 1700000000123 ms, started at -2 ms"),
-        (
-            ONGOING_V0[:-16] + b"\x7f" * 8 + ONGOING_V0[-8:],
-            "instant",
-            "updated at 9187201950435737471 ms, started at 1700000000000 ms",
-        ),
-        (EMPTY_V0[:17] + b"\xff\xff\xff\xfe" + EMPTY_V0[21:], "length", "-2 topics"),
-        (
-            ONGOING_V0.replace(b"\x00\x01t", b"\xff\xfft"),
-            "length",
-            "a topic name of -1 bytes, with -9175040 partitions",
-        ),
-        (COMPLETE_V1[:-13] + b"\x04" + COMPLETE_V1[-12:], "length", "tag 0 of 4 bytes"),
-        (ONGOING_V1[:-4] + b"\x02\x03\x00\x00\x02", "length", "tag 2 of 3 bytes"),
-        (ONGOING_V1[:17] + b"\xff\xff\xff\xff\x08" + ONGOING_V1[18:], "length", "a length beyond 2147483647"),
-        (ONGOING_V1[:17] + b"\x80\x80\x80\x80\x80\x01", "length", "a length beyond 2147483647"),
-    ],
+@cases(
+    (b"", "truncated", "value cut off after 0 bytes"),
+    (b"\x00", "truncated", "value cut off after 1 bytes"),
+    (b"\x00\x02" + ONGOING_V1[2:], "value_version", "value version 2"),
+    (b"\x80\x00", "value_version", "value version -32768"),
+    (ONGOING_V0 + b"\x00", "trailing", "value with 1 bytes after its end"),
+    (ONGOING_V1 + b"\x00\x00", "trailing", "value with 2 bytes after its end"),
+    (ONGOING_V1[:16] + b"\x06" + ONGOING_V1[17:], "status", "status 6"),  # Dead
+    (ONGOING_V1[:16] + b"\x07" + ONGOING_V1[17:], "status", "status 7"),  # PrepareEpochFence
+    (ONGOING_V0[:16] + b"\xff" + ONGOING_V0[17:], "status", "status -1"),
+    (ONGOING_V0[:-8] + b"\xff" * 7 + b"\xfe", "instant", "updated at 1700000000123 ms, started at -2 ms"),
+    (
+        ONGOING_V0[:-16] + b"\x7f" * 8 + ONGOING_V0[-8:],
+        "instant",
+        "updated at 9187201950435737471 ms, started at 1700000000000 ms",
+    ),
+    (EMPTY_V0[:17] + b"\xff\xff\xff\xfe" + EMPTY_V0[21:], "length", "-2 topics"),
+    (
+        ONGOING_V0.replace(b"\x00\x01t", b"\xff\xfft"),
+        "length",
+        "a topic name of -1 bytes, with -9175040 partitions",
+    ),
+    (COMPLETE_V1[:-13] + b"\x04" + COMPLETE_V1[-12:], "length", "tag 0 of 4 bytes"),
+    (ONGOING_V1[:-4] + b"\x02\x03\x00\x00\x02", "length", "tag 2 of 3 bytes"),
+    (ONGOING_V1[:17] + b"\xff\xff\xff\xff\x08" + ONGOING_V1[18:], "length", "a length beyond 2147483647"),
+    (ONGOING_V1[:17] + b"\x80\x80\x80\x80\x80\x01", "length", "a length beyond 2147483647"),
 )
 def test_an_unreadable_value_is_counted_by_reason(value: bytes, reason: str, detail: str) -> None:
     assert decode_value("txn-1", value) == Undecoded(reason, detail)

@@ -4,12 +4,11 @@ what never is one; which group is blocked, by what, and when its status is unkno
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.snapshot import BlockedOffset, DeletedRead, PinnedPartition, UsualCommit
+from tests.cases import cases
 from tests.unit.rules.factories import (
     BLOCKER,
     HANGS,
@@ -41,31 +40,28 @@ def waiting(*at_lso_s_ago: float, **fields: Any) -> dict[str, Any]:
     return {"groups": (blocked_group(blocked_offset(*at_lso_s_ago, **fields)),)}
 
 
-@pytest.mark.parametrize(
-    ("number", "subject", "severity", "why"),
-    [
-        (1, blocked_partition(lso_blocker(*HANGS)), "critical", "no coordinator owns it"),
-        (
-            2,
-            blocked_partition(lso_blocker(*HANGS), pinned_s_ago=1),
-            "critical",
-            "two looks told so: no need to wait for more",
-        ),
-        (3, blocked_partition(lso_blocker(*OWNED, name="payments-7")), None, "its coordinator will end it"),
-        (4, blocked_partition(lso_blocker(*LATE, name="payments-7")), None, "its coordinator still owns it"),
-        (
-            5,
-            blocked_partition(lso_blocker(*HIDDEN)),
-            None,
-            "an id may be hidden from us: never accuse on what is not seen",
-        ),
-        (
-            6,
-            blocked_partition(lso_blocker(*OWNED, name="a"), lso_blocker(*HANGS, start=900)),
-            "critical",
-            "behind one that is owned",
-        ),
-    ],
+@cases(
+    (1, blocked_partition(lso_blocker(*HANGS)), "critical", "no coordinator owns it"),
+    (
+        2,
+        blocked_partition(lso_blocker(*HANGS), pinned_s_ago=1),
+        "critical",
+        "two looks told so: no need to wait for more",
+    ),
+    (3, blocked_partition(lso_blocker(*OWNED, name="payments-7")), None, "its coordinator will end it"),
+    (4, blocked_partition(lso_blocker(*LATE, name="payments-7")), None, "its coordinator still owns it"),
+    (
+        5,
+        blocked_partition(lso_blocker(*HIDDEN)),
+        None,
+        "an id may be hidden from us: never accuse on what is not seen",
+    ),
+    (
+        6,
+        blocked_partition(lso_blocker(*OWNED, name="a"), lso_blocker(*HANGS, start=900)),
+        "critical",
+        "behind one that is owned",
+    ),
 )
 def test_hanging(number: int, subject: PinnedPartition, severity: str | None, why: str) -> None:
     told = finding_severities("hanging", partitions=(subject,))
@@ -84,74 +80,58 @@ def test_hanging_gives_the_command_that_ends_it() -> None:
     assert finding.affected == ("group:billing",)
 
 
-@pytest.mark.parametrize(
-    ("number", "subject", "severity", "why"),
-    [
-        (1, owned(pinned_s_ago=60), None, "the limit itself is within"),
-        (2, owned(pinned_s_ago=60.1), "info", "the transaction's finding accuses"),
-        (
-            3,
-            blocked_partition(lso_blocker(*HANGS), pinned_s_ago=61),
-            "info",
-            "the hanging one's finding accuses",
-        ),
-        (
-            4,
-            blocked_partition(lso_blocker(*HIDDEN), pinned_s_ago=61),
-            "warning",
-            "nobody is known who holds it",
-        ),
-        (5, blocked_partition(pinned_s_ago=61), "warning", "its leader could not be asked"),
-    ],
+@cases(
+    (1, owned(pinned_s_ago=60), None, "the limit itself is within"),
+    (2, owned(pinned_s_ago=60.1), "info", "the transaction's finding accuses"),
+    (3, blocked_partition(lso_blocker(*HANGS), pinned_s_ago=61), "info", "the hanging one's finding accuses"),
+    (4, blocked_partition(lso_blocker(*HIDDEN), pinned_s_ago=61), "warning", "nobody is known who holds it"),
+    (5, blocked_partition(pinned_s_ago=61), "warning", "its leader could not be asked"),
 )
 def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None, why: str) -> None:
     told = finding_severities("lso_pinned", partitions=(subject,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "subject", "facts", "severity", "why"),
-    [
-        (1, owned(), waiting(30), "info", "a group has just come"),
-        (2, owned(), waiting(61), "warning", "it is blocked"),
-        (3, owned(pinned_s_ago=430), waiting(420), "critical", "7 min"),
-        (
-            4,
-            owned(pinned_s_ago=70),
-            waiting(900),
-            "warning",
-            "it was there before, at the end of the log: blocked since the LSO is",
-        ),
-        (
-            5,
-            owned(pinned_s_ago=430),
-            {"queries": (query(positions=(source_position(),)),)},
-            "warning",
-            "a query came later",
-        ),
-        (6, owned(), waiting(90, partition=3), "info", "elsewhere"),
-        (7, owned(), waiting(90, how=Waiting.READS_PAST), "info", "it reads uncommitted"),
-        (8, blocked_partition(lso_blocker(*HANGS)), waiting(90), "critical", "nothing ever ends it"),
-        (
-            9,
-            blocked_partition(lso_blocker(*OWNED, name="payments-7")),
-            {**waiting(90), "transactions": (transaction(90, timeout_s=3_600),)},
-            "critical",
-            "no end in an hour",
-        ),
-        (
-            10,
-            blocked_partition(lso_blocker(*OWNED, name="payments-7"), pinned_s_ago=430),
-            {
-                **waiting(420),
-                "transactions": (transaction(440),),
-                "usual": {"payments": UsualCommit(80, 200_000)},
-            },
-            "info",
-            "usual",
-        ),
-        (11, blocked_partition(lso_blocker(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
-    ],
+@cases(
+    (1, owned(), waiting(30), "info", "a group has just come"),
+    (2, owned(), waiting(61), "warning", "it is blocked"),
+    (3, owned(pinned_s_ago=430), waiting(420), "critical", "7 min"),
+    (
+        4,
+        owned(pinned_s_ago=70),
+        waiting(900),
+        "warning",
+        "it was there before, at the end of the log: blocked since the LSO is",
+    ),
+    (
+        5,
+        owned(pinned_s_ago=430),
+        {"queries": (query(positions=(source_position(),)),)},
+        "warning",
+        "a query came later",
+    ),
+    (6, owned(), waiting(90, partition=3), "info", "elsewhere"),
+    (7, owned(), waiting(90, how=Waiting.READS_PAST), "info", "it reads uncommitted"),
+    (8, blocked_partition(lso_blocker(*HANGS)), waiting(90), "critical", "nothing ever ends it"),
+    (
+        9,
+        blocked_partition(lso_blocker(*OWNED, name="payments-7")),
+        {**waiting(90), "transactions": (transaction(90, timeout_s=3_600),)},
+        "critical",
+        "no end in an hour",
+    ),
+    (
+        10,
+        blocked_partition(lso_blocker(*OWNED, name="payments-7"), pinned_s_ago=430),
+        {
+            **waiting(420),
+            "transactions": (transaction(440),),
+            "usual": {"payments": UsualCommit(80, 200_000)},
+        },
+        "info",
+        "usual",
+    ),
+    (11, blocked_partition(lso_blocker(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
 )
 def test_lso_pinned_has_the_severity_of_what_it_blocks(
     number: int, subject: PinnedPartition, facts: dict[str, Any], severity: str, why: str
@@ -197,31 +177,25 @@ def test_texts_do_not_change_while_records_arrive() -> None:
     assert told[0] == told[1]
 
 
-@pytest.mark.parametrize(
-    ("number", "offset", "is_stalled", "why"),
-    [
-        (1, blocked_offset(60), False, "the limit itself is within"),
-        (2, blocked_offset(60.1), True, "it stands at the LSO, which somebody holds"),
-        (3, blocked_offset(900, how=Waiting.READS_PAST), False, "it reads uncommitted"),
-        (4, blocked_offset(900, how=Waiting.NOT_YET), False, "it has work before the LSO"),
-        (5, blocked_offset(900, how=None), False, "nothing holds that partition"),
-        (6, blocked_offset(None), False, "not known since when"),
-    ],
+@cases(
+    (1, blocked_offset(60), False, "the limit itself is within"),
+    (2, blocked_offset(60.1), True, "it stands at the LSO, which somebody holds"),
+    (3, blocked_offset(900, how=Waiting.READS_PAST), False, "it reads uncommitted"),
+    (4, blocked_offset(900, how=Waiting.NOT_YET), False, "it has work before the LSO"),
+    (5, blocked_offset(900, how=None), False, "nothing holds that partition"),
+    (6, blocked_offset(None), False, "not known since when"),
 )
 def test_group_stalled(number: int, offset: BlockedOffset, is_stalled: bool, why: str) -> None:
     told = findings_of("group_stalled", groups=(blocked_group(offset),))
     assert [each.severity.value for each in told] == (["warning"] if is_stalled else []), f"{number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "offset", "timeout_s", "severity", "why"),
-    [
-        (1, blocked_offset(70), 600, "warning", "its coordinator ends it within ten minutes"),
-        (2, blocked_offset(301), 600, "critical", "for five minutes"),
-        (3, blocked_offset(70), 3_600, "critical", "nothing ends it for an hour"),
-        (4, blocked_offset(70, GroupBlocker(4_900)), 600, "critical", "nobody is known to end it"),
-        (5, replace(blocked_offset(70), behind=20_000), 600, "critical", "so many records"),
-    ],
+@cases(
+    (1, blocked_offset(70), 600, "warning", "its coordinator ends it within ten minutes"),
+    (2, blocked_offset(301), 600, "critical", "for five minutes"),
+    (3, blocked_offset(70), 3_600, "critical", "nothing ends it for an hour"),
+    (4, blocked_offset(70, GroupBlocker(4_900)), 600, "critical", "nobody is known to end it"),
+    (5, replace(blocked_offset(70), behind=20_000), 600, "critical", "so many records"),
 )
 def test_group_stalled_severity_grows_with_the_damage(
     number: int, offset: BlockedOffset, timeout_s: float, severity: str, why: str
@@ -251,18 +225,15 @@ PENDING = BLOCKER._replace(pending=True)
 YOUNG = PENDING._replace(transactional_id="young")
 
 
-@pytest.mark.parametrize(
-    ("number", "blockers", "age_s", "log_s", "since_s", "why"),
-    [
-        (1, (PENDING,), 29, None, None, "pending commits are everyday work"),
-        (2, (PENDING,), 31, None, 31, "the transaction that holds them is open for long"),
-        (3, (PENDING,), None, None, None, "how long is not known"),
-        (4, (), None, 31, 31, "its partition of __consumer_offsets says how long"),
-        (5, (), None, 29, None, "and that it is not long"),
-        (6, (YOUNG,), 900, 900, None, "it is young, and another one holds the log"),
-        (7, (YOUNG._replace(certain=False),), 900, 31, 31, "which one it is, is not sure"),
-        (8, (YOUNG._replace(transactional_id=""),), 900, 31, 31, "which one it is, is not known"),
-    ],
+@cases(
+    (1, (PENDING,), 29, None, None, "pending commits are everyday work"),
+    (2, (PENDING,), 31, None, 31, "the transaction that holds them is open for long"),
+    (3, (PENDING,), None, None, None, "how long is not known"),
+    (4, (), None, 31, 31, "its partition of __consumer_offsets says how long"),
+    (5, (), None, 29, None, "and that it is not long"),
+    (6, (YOUNG,), 900, 900, None, "it is young, and another one holds the log"),
+    (7, (YOUNG._replace(certain=False),), 900, 31, 31, "which one it is, is not sure"),
+    (8, (YOUNG._replace(transactional_id=""),), 900, 31, 31, "which one it is, is not known"),
 )
 def test_offsets_unstable(
     number: int,
@@ -297,14 +268,11 @@ def test_a_blocked_group_without_a_pending_commit_is_not_unstable() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("number", "unread", "ago_s", "evidence"),
-    [
-        (1, (16, 4), 60, "orders-0 and orders-1 had 20 unread records for this group"),
-        (2, (16, None), 60, "orders-0 and orders-1 had at least 16 unread records for this group"),
-        (3, (1, 0), 86_400, "orders-0 and orders-1 had 1 unread record for this group"),
-        (4, (16, 4), 86_401, ""),
-    ],
+@cases(
+    (1, (16, 4), 60, "orders-0 and orders-1 had 20 unread records for this group"),
+    (2, (16, None), 60, "orders-0 and orders-1 had at least 16 unread records for this group"),
+    (3, (1, 0), 86_400, "orders-0 and orders-1 had 1 unread record for this group"),
+    (4, (16, 4), 86_401, ""),
 )
 def test_unread_deleted(number: int, unread: tuple[int | None, ...], ago_s: int, evidence: str) -> None:
     reads = tuple(DeletedRead("billing", "orders", n, left, ago(ago_s)) for n, left in enumerate(unread))

@@ -4,13 +4,12 @@ nothing is.
 
 from typing import Any
 
-import pytest
-
 from fenceline.facts import Severity
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import Absence, Broken, QueryStatus, SinkBatch, SourcePosition, Stall
 from fenceline.spark.records import Damage, QueryState
+from tests.cases import cases
 from tests.unit.rules.factories import (
     NOW_MS,
     OWNED,
@@ -35,30 +34,22 @@ def severities_of(rule: str, **facts: Any) -> list[str]:
 GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
 
 
-@pytest.mark.parametrize(
-    ("number", "facts", "severity", "why"),
-    [
-        (1, {"restart_severity": Severity.CRITICAL}, ["critical"], "a restart would fail"),
-        (2, {"restart_severity": Severity.WARNING}, ["warning"], "only with a newer Spark"),
-        (3, {"restart_severity": Severity.INFO}, [], "it runs its batch again: what it is for"),
-        (4, {"restart_severity": None}, [], "all is well"),
-        (5, {"restart_severity": Severity.CRITICAL, **GONE}, [], "abandoned for a week"),
-        (
-            6,
-            {"restart_severity": Severity.CRITICAL, "alive": None},
-            ["critical"],
-            "no listener, moved lately",
-        ),
-        (
-            7,
-            {
-                "restart_severity": Severity.WARNING,
-                "unusable": (Broken("offsets/3", Damage.DENIED, "no permission"),),
-            },
-            [],
-            "what decides may not be read",
-        ),
-    ],
+@cases(
+    (1, {"restart_severity": Severity.CRITICAL}, ["critical"], "a restart would fail"),
+    (2, {"restart_severity": Severity.WARNING}, ["warning"], "only with a newer Spark"),
+    (3, {"restart_severity": Severity.INFO}, [], "it runs its batch again: what it is for"),
+    (4, {"restart_severity": None}, [], "all is well"),
+    (5, {"restart_severity": Severity.CRITICAL, **GONE}, [], "abandoned for a week"),
+    (6, {"restart_severity": Severity.CRITICAL, "alive": None}, ["critical"], "no listener, moved lately"),
+    (
+        7,
+        {
+            "restart_severity": Severity.WARNING,
+            "unusable": (Broken("offsets/3", Damage.DENIED, "no permission"),),
+        },
+        [],
+        "what decides may not be read",
+    ),
 )
 def test_restart_fails(number: int, facts: dict[str, Any], severity: list[str], why: str) -> None:
     assert severities_of("restart_fails", **facts) == severity, f"case {number}: {why}"
@@ -78,18 +69,15 @@ ABORTED = sink_batch(open=("orders-b",), aborted=("orders-a",))
 RECORDED = sink_batch(open=(), aborted=("orders-a",), recorded=True)
 
 
-@pytest.mark.parametrize(
-    ("number", "batch", "prepared", "lost", "why"),
-    [
-        (1, sink_batch(9.9), [], [], "within the limit: a commit under way"),
-        (2, OPEN_ONLY, ["critical"], [], "nobody carries it out"),
-        (3, sink_batch(open=(), unknown=("orders-a",)), ["critical"], [], "nothing tells what became of it"),
-        (4, COMMITTED, ["warning"], [], "committed, only the ledger does not know"),
-        (5, ABORTED, [], ["critical"], "one of two was aborted: it is lost, not late"),
-        (6, RECORDED, [], ["warning"], "somebody took note of the loss"),
-        (7, sink_batch(86_401, open=(), aborted=("a",), recorded=True), [], [], "a day ago"),
-        (8, sink_batch(86_401, open=(), aborted=("a",)), [], ["critical"], "nobody took note: it stays"),
-    ],
+@cases(
+    (1, sink_batch(9.9), [], [], "within the limit: a commit under way"),
+    (2, OPEN_ONLY, ["critical"], [], "nobody carries it out"),
+    (3, sink_batch(open=(), unknown=("orders-a",)), ["critical"], [], "nothing tells what became of it"),
+    (4, COMMITTED, ["warning"], [], "committed, only the ledger does not know"),
+    (5, ABORTED, [], ["critical"], "one of two was aborted: it is lost, not late"),
+    (6, RECORDED, [], ["warning"], "somebody took note of the loss"),
+    (7, sink_batch(86_401, open=(), aborted=("a",), recorded=True), [], [], "a day ago"),
+    (8, sink_batch(86_401, open=(), aborted=("a",)), [], ["critical"], "nobody took note: it stays"),
 )
 def test_batches_of_the_sink(
     number: int, batch: SinkBatch, prepared: list[str], lost: list[str], why: str
@@ -98,15 +86,12 @@ def test_batches_of_the_sink(
     assert severities_of("batch_lost", sink_batches=(batch,)) == lost, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "alive", "left_s", "severity", "why"),
-    [
-        (1, True, 3_600, "warning", "its driver is there, and has an hour"),
-        (2, True, 601, "warning", "more than ten minutes"),
-        (3, True, 600, "critical", "ten minutes until it is lost"),
-        (4, False, 3_600, "critical", "nobody is there to commit it"),
-        (5, None, 3_600, "critical", "nobody is known to be"),
-    ],
+@cases(
+    (1, True, 3_600, "warning", "its driver is there, and has an hour"),
+    (2, True, 601, "warning", "more than ten minutes"),
+    (3, True, 600, "critical", "ten minutes until it is lost"),
+    (4, False, 3_600, "critical", "nobody is there to commit it"),
+    (5, None, 3_600, "critical", "nobody is known to be"),
 )
 def test_a_prepared_batch_is_more_severe_as_its_expiry_approaches(
     number: int, alive: bool | None, left_s: int, severity: str, why: str
@@ -145,19 +130,16 @@ def test_a_lost_batch_names_ids_and_input() -> None:
     assert finding.affected == ("transaction:orders-a",)
 
 
-@pytest.mark.parametrize(
-    ("number", "position", "severity", "why"),
-    [
-        (1, source_position(812, log_start=812), [], "the next record is the first there is"),
-        (2, source_position(811, log_start=812), ["critical"], "one was deleted unread"),
-        (3, source_position(812, log_start=None), [], "the partition was not seen"),
-        (4, source_position(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
-        (5, source_position(812, log_start=0, pace=0.0), [], "it is not cut"),
-        (6, source_position(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
-        (7, source_position(3_701, log_start=100, pace=1.0), [], "3,601 s"),
-        (9, source_position(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
-        (8, source_position(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
-    ],
+@cases(
+    (1, source_position(812, log_start=812), [], "the next record is the first there is"),
+    (2, source_position(811, log_start=812), ["critical"], "one was deleted unread"),
+    (3, source_position(812, log_start=None), [], "the partition was not seen"),
+    (4, source_position(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
+    (5, source_position(812, log_start=0, pace=0.0), [], "it is not cut"),
+    (6, source_position(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
+    (7, source_position(3_701, log_start=100, pace=1.0), [], "3,601 s"),
+    (9, source_position(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
+    (8, source_position(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
 )
 def test_data_loss_risk(number: int, position: SourcePosition, severity: list[str], why: str) -> None:
     assert severities_of("data_loss_risk", positions=(position,)) == severity, f"case {number}: {why}"
@@ -177,15 +159,12 @@ def test_data_loss_gives_the_offsets_lost_and_the_deadline() -> None:
     assert lost.deadline_ms is None
 
 
-@pytest.mark.parametrize(
-    ("number", "position", "is_told", "why"),
-    [
-        (1, source_position(5_812), False, "at the end"),
-        (2, source_position(5_813), True, "beyond it"),
-        (3, source_position(5_813, 5), False, "the end may have been looked at before that batch"),
-        (4, source_position(5_813, None), True, "since long before we came"),
-        (5, source_position(5_813, high_watermark=None), False, "the partition was not seen"),
-    ],
+@cases(
+    (1, source_position(5_812), False, "at the end"),
+    (2, source_position(5_813), True, "beyond it"),
+    (3, source_position(5_813, 5), False, "the end may have been looked at before that batch"),
+    (4, source_position(5_813, None), True, "since long before we came"),
+    (5, source_position(5_813, high_watermark=None), False, "the partition was not seen"),
 )
 def test_topic_recreated(number: int, position: SourcePosition, is_told: bool, why: str) -> None:
     assert severities_of("topic_recreated", positions=(position,)) == ["critical"] * is_told, (
@@ -205,17 +184,14 @@ def test_a_deleted_topic_gives_what_was_read_of_it_and_since_when() -> None:
 HELD = blocked_partition(lso_blocker(*OWNED, name="payments-7"))
 
 
-@pytest.mark.parametrize(
-    ("number", "position", "since_s", "why"),
-    [
-        (1, source_position(812, 90), 90, "at the LSO for as long as it is pinned"),
-        (2, source_position(812, 70), 70, "it came there later"),
-        (3, source_position(812, 60), None, "the limit itself is within"),
-        (4, source_position(812, None), 90, "it was there when we came"),
-        (5, source_position(813, 90), None, "past the LSO: it reads uncommitted"),
-        (6, source_position(811, 90), None, "it has work before the LSO"),
-        (7, source_position(812, 90, partition=3), None, "another partition"),
-    ],
+@cases(
+    (1, source_position(812, 90), 90, "at the LSO for as long as it is pinned"),
+    (2, source_position(812, 70), 70, "it came there later"),
+    (3, source_position(812, 60), None, "the limit itself is within"),
+    (4, source_position(812, None), 90, "it was there when we came"),
+    (5, source_position(813, 90), None, "past the LSO: it reads uncommitted"),
+    (6, source_position(811, 90), None, "it has work before the LSO"),
+    (7, source_position(812, 90, partition=3), None, "another partition"),
 )
 def test_query_blocked(number: int, position: SourcePosition, since_s: float | None, why: str) -> None:
     findings = findings_of("query_blocked", queries=(query(positions=(position,)),), partitions=(HELD,))
@@ -250,10 +226,7 @@ def test_lso_pinned_names_the_queries_blocked_on_the_partition() -> None:
     assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
 
 
-@pytest.mark.parametrize(
-    ("number", "stall", "is_told"),
-    [(1, None, False), (2, Stall(NOW_MS, 9, ago(90)), False), (3, Stall(NOW_MS, 10, ago(90)), True)],
-)
+@cases((1, None, False), (2, Stall(NOW_MS, 9, ago(90)), False), (3, Stall(NOW_MS, 10, ago(90)), True))
 def test_watermark_stalled(number: int, stall: Stall | None, is_told: bool) -> None:
     assert severities_of("watermark_stalled", stall=stall) == ["warning"] * is_told, f"case {number}"
 
@@ -261,43 +234,32 @@ def test_watermark_stalled(number: int, stall: Stall | None, is_told: bool) -> N
 RUNNING = {"planned": 18, "finished": 17, "usual_ms": 2_000}
 
 
-@pytest.mark.parametrize(
-    ("number", "facts", "is_told", "why"),
-    [
-        (1, {**RUNNING, "planned_ms": ago(60)}, False, "never before that"),
-        (2, {**RUNNING, "planned_ms": ago(61)}, True, "five times two seconds, and more than a minute"),
-        (3, {**RUNNING, "planned_ms": ago(61), "usual_ms": 13_000}, False, "five times 13 s are 65"),
-        (4, {**RUNNING, "planned_ms": ago(61), "usual_ms": None}, False, "nobody knows what is usual"),
-        (5, {**RUNNING, "planned_ms": ago(61), "finished": 18}, False, "it is finished"),
-        (
-            6,
-            {**RUNNING, "planned_ms": ago(61), "alive": False},
-            False,
-            "its driver is gone: a restart's case",
-        ),
-        (7, {**RUNNING, "planned_ms": ago(61), "alive": None}, True, "it may be gone; somebody is to look"),
-        (8, {**RUNNING, "planned_ms": ago(61), **GONE}, False, "abandoned"),
-        (9, {**RUNNING, "planned_ms": ago(61), "finished": None}, True, "its first one"),
-    ],
+@cases(
+    (1, {**RUNNING, "planned_ms": ago(60)}, False, "never before that"),
+    (2, {**RUNNING, "planned_ms": ago(61)}, True, "five times two seconds, and more than a minute"),
+    (3, {**RUNNING, "planned_ms": ago(61), "usual_ms": 13_000}, False, "five times 13 s are 65"),
+    (4, {**RUNNING, "planned_ms": ago(61), "usual_ms": None}, False, "nobody knows what is usual"),
+    (5, {**RUNNING, "planned_ms": ago(61), "finished": 18}, False, "it is finished"),
+    (6, {**RUNNING, "planned_ms": ago(61), "alive": False}, False, "its driver is gone: a restart's case"),
+    (7, {**RUNNING, "planned_ms": ago(61), "alive": None}, True, "it may be gone; somebody is to look"),
+    (8, {**RUNNING, "planned_ms": ago(61), **GONE}, False, "abandoned"),
+    (9, {**RUNNING, "planned_ms": ago(61), "finished": None}, True, "its first one"),
 )
 def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str) -> None:
     assert severities_of("batch_slow", **facts) == ["warning"] * is_told, f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "rule", "facts", "severity"),
-    [
-        (1, "two_writers", {"writers": ""}, []),
-        (2, "two_writers", {"writers": "two folders"}, ["critical"]),
-        (3, "query_failed", {"state": QueryState.FAILED, "alive": False}, ["critical"]),
-        (4, "query_failed", {"state": QueryState.FAILED, "alive": False, "moved_ms": ago(WEEK_S + 1)}, []),
-        (5, "query_failed", {"state": QueryState.RUNNING, "exception": "of the run before"}, []),
-        (6, "query_failed", {"state": QueryState.STOPPED, "alive": False}, []),
-        (7, "checkpoint_unreadable", {"error": "permission denied"}, ["warning"]),
-        (8, "checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
-        (9, "checkpoint_unreadable", {"unusable": (Broken("a", Damage.NEWER, "v9"),)}, ["warning"]),
-        (10, "checkpoint_unreadable", {"unusable": (Broken("a", Damage.TORN, "cut"),)}, []),
-    ],
+@cases(
+    (1, "two_writers", {"writers": ""}, []),
+    (2, "two_writers", {"writers": "two folders"}, ["critical"]),
+    (3, "query_failed", {"state": QueryState.FAILED, "alive": False}, ["critical"]),
+    (4, "query_failed", {"state": QueryState.FAILED, "alive": False, "moved_ms": ago(WEEK_S + 1)}, []),
+    (5, "query_failed", {"state": QueryState.RUNNING, "exception": "of the run before"}, []),
+    (6, "query_failed", {"state": QueryState.STOPPED, "alive": False}, []),
+    (7, "checkpoint_unreadable", {"error": "permission denied"}, ["warning"]),
+    (8, "checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
+    (9, "checkpoint_unreadable", {"unusable": (Broken("a", Damage.NEWER, "v9"),)}, ["warning"]),
+    (10, "checkpoint_unreadable", {"unusable": (Broken("a", Damage.TORN, "cut"),)}, []),
 )
 def test_others(number: int, rule: str, facts: dict[str, Any], severity: list[str]) -> None:
     assert severities_of(rule, **facts) == severity, f"case {number}"

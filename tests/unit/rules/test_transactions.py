@@ -3,8 +3,6 @@ is. Those about commits that lost records, and about applications (shares and id
 
 from dataclasses import replace
 
-import pytest
-
 from fenceline.facts import NOT_REPORTED, Severity, TransactionState, TransitionKind
 from fenceline.losses.recoveries import DELETED, LostRecords
 from fenceline.snapshot import (
@@ -15,6 +13,7 @@ from fenceline.snapshot import (
     Repeated,
     UsualCommit,
 )
+from tests.cases import cases
 from tests.unit.rules.factories import (
     NOW_MS,
     OWNED,
@@ -31,43 +30,37 @@ from tests.unit.rules.factories import (
 TWO_PHASE_S = 10**9
 
 
-@pytest.mark.parametrize(
-    ("number", "subject", "severity", "why"),
-    [
-        (1, transaction(59.9), None, "within the limit"),
-        (2, transaction(60), None, "the limit itself is still within"),
-        (3, transaction(60.1), "warning", "past the limit, its coordinator will end it"),
-        (4, transaction(605, timeout_s=600), "warning", "past its timeout, but coordinators look every 10 s"),
-        (5, transaction(616, timeout_s=600), "warning", "late by now, which another rule says"),
-        (6, transaction(61, timeout_s=TWO_PHASE_S), "critical", "two-phase commit: nothing ever ends it"),
-        (
-            7,
-            transaction(900, state=TransactionState.PREPARE_COMMIT),
-            None,
-            "decided: not waiting for its producer",
-        ),
-        (8, transaction(None), None, "a record without a start says nothing about an age"),
-    ],
+@cases(
+    (1, transaction(59.9), None, "within the limit"),
+    (2, transaction(60), None, "the limit itself is still within"),
+    (3, transaction(60.1), "warning", "past the limit, its coordinator will end it"),
+    (4, transaction(605, timeout_s=600), "warning", "past its timeout, but coordinators look every 10 s"),
+    (5, transaction(616, timeout_s=600), "warning", "late by now, which another rule says"),
+    (6, transaction(61, timeout_s=TWO_PHASE_S), "critical", "two-phase commit: nothing ever ends it"),
+    (
+        7,
+        transaction(900, state=TransactionState.PREPARE_COMMIT),
+        None,
+        "decided: not waiting for its producer",
+    ),
+    (8, transaction(None), None, "a record without a start says nothing about an age"),
 )
 def test_open_too_long(number: int, subject: OpenTransactionFacts, severity: str | None, why: str) -> None:
     told = finding_severities("open_too_long", transactions=(subject,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "age_s", "commits", "p99_s", "timeout_s", "severity", "why"),
-    [
-        (1, 9.9, 50, 0.2, 600, None, "far beyond its past, but younger than any habit is looked at"),
-        (2, 10.1, 50, 0.2, 600, "warning", "fifty times as long as its commits take"),
-        (3, 10.1, 49, 0.2, 600, None, "too few commits to know what is usual"),
-        (4, 29, 50, 10, 600, None, "within three times its 99th percentile"),
-        (5, 31, 50, 10, 600, "warning", "beyond it"),
-        (6, 70, 50, 30, 600, "info", "past the limit, and usual for this application"),
-        (7, 91, 50, 30, 600, "warning", "past the limit and past what is usual"),
-        (8, 31, 50, 10, TWO_PHASE_S, "warning", "unusual, but not past the limit: nothing critical yet"),
-        (9, 91, 50, 30, TWO_PHASE_S, "critical", "past both, and nothing ever ends it"),
-        (10, 70, 49, 30, 600, "warning", "too few commits to excuse it"),
-    ],
+@cases(
+    (1, 9.9, 50, 0.2, 600, None, "far beyond its past, but younger than any habit is looked at"),
+    (2, 10.1, 50, 0.2, 600, "warning", "fifty times as long as its commits take"),
+    (3, 10.1, 49, 0.2, 600, None, "too few commits to know what is usual"),
+    (4, 29, 50, 10, 600, None, "within three times its 99th percentile"),
+    (5, 31, 50, 10, 600, "warning", "beyond it"),
+    (6, 70, 50, 30, 600, "info", "past the limit, and usual for this application"),
+    (7, 91, 50, 30, 600, "warning", "past the limit and past what is usual"),
+    (8, 31, 50, 10, TWO_PHASE_S, "warning", "unusual, but not past the limit: nothing critical yet"),
+    (9, 91, 50, 30, TWO_PHASE_S, "critical", "past both, and nothing ever ends it"),
+    (10, 70, 49, 30, 600, "warning", "too few commits to excuse it"),
 )
 def test_open_too_long_depends_on_the_applications_usual_commit_time(
     number: int, age_s: float, commits: int, p99_s: float, timeout_s: float, severity: str | None, why: str
@@ -78,14 +71,11 @@ def test_open_too_long_depends_on_the_applications_usual_commit_time(
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
-@pytest.mark.parametrize(
-    ("number", "waits_s", "usual_s", "severity", "why"),
-    [
-        (1, None, None, "warning", "nobody is blocked by it"),
-        (2, 90, None, "warning", "a group is, for a while"),
-        (3, 420, None, "critical", "for seven minutes"),
-        (4, 420, 200, "info", "its application's commits take so long"),
-    ],
+@cases(
+    (1, None, None, "warning", "nobody is blocked by it"),
+    (2, 90, None, "warning", "a group is, for a while"),
+    (3, 420, None, "critical", "for seven minutes"),
+    (4, 420, 200, "info", "its application's commits take so long"),
 )
 def test_open_too_long_severity_grows_with_what_it_blocks(
     number: int, waits_s: float | None, usual_s: float | None, severity: str, why: str
@@ -123,29 +113,24 @@ def test_open_too_long_gives_what_an_operator_needs() -> None:
     assert "99 of 100 commits of payments take at most 900 ms" in finding.evidence
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "deadline_ms"), [(900, NOW_MS + 780_000), (60, NOW_MS - 60_000), (TWO_PHASE_S, None)]
-)
+@cases((900, NOW_MS + 780_000), (60, NOW_MS - 60_000), (TWO_PHASE_S, None))
 def test_open_too_long_has_its_timeout_as_deadline(timeout_s: float, deadline_ms: int | None) -> None:
     (finding,) = findings_of("open_too_long", transactions=(transaction(120, timeout_s=timeout_s),))
     assert finding.deadline_ms == deadline_ms
 
 
-@pytest.mark.parametrize(
-    ("number", "subject", "is_late", "why"),
-    [
-        (1, transaction(74, timeout_s=60), False, "past its timeout, within the coordinator's scan"),
-        (2, transaction(75.1, timeout_s=60), True, "15 s past its timeout"),
-        (3, transaction(20, timeout_s=3), True, "also where it is not open for long"),
-        (4, transaction(10**6, timeout_s=TWO_PHASE_S), False, "a two-phase commit is never late"),
-        (
-            5,
-            transaction(900, timeout_s=60, state=TransactionState.PREPARE_ABORT),
-            False,
-            "decided; another rule's",
-        ),
-        (6, transaction(None, timeout_s=60), False, "no start, no age"),
-    ],
+@cases(
+    (1, transaction(74, timeout_s=60), False, "past its timeout, within the coordinator's scan"),
+    (2, transaction(75.1, timeout_s=60), True, "15 s past its timeout"),
+    (3, transaction(20, timeout_s=3), True, "also where it is not open for long"),
+    (4, transaction(10**6, timeout_s=TWO_PHASE_S), False, "a two-phase commit is never late"),
+    (
+        5,
+        transaction(900, timeout_s=60, state=TransactionState.PREPARE_ABORT),
+        False,
+        "decided; another rule's",
+    ),
+    (6, transaction(None, timeout_s=60), False, "no start, no age"),
 )
 def test_late(number: int, subject: OpenTransactionFacts, is_late: bool, why: str) -> None:
     told = finding_severities("coordinator_overdue", transactions=(subject,))
@@ -158,14 +143,11 @@ def test_coordinator_overdue_counts_from_the_timeout() -> None:
     assert "partition:payments-0" in finding.affected
 
 
-@pytest.mark.parametrize(
-    ("number", "state", "decided_s_ago", "is_stuck", "why"),
-    [
-        (1, TransactionState.PREPARE_COMMIT, 14.9, False, "markers may take a moment while a leader moves"),
-        (2, TransactionState.PREPARE_COMMIT, 15.1, True, "decided, and no marker for 15 s"),
-        (3, TransactionState.PREPARE_ABORT, 15.1, True, "an abort may be stuck too"),
-        (4, TransactionState.ONGOING, 900, False, "nothing is decided"),
-    ],
+@cases(
+    (1, TransactionState.PREPARE_COMMIT, 14.9, False, "markers may take a moment while a leader moves"),
+    (2, TransactionState.PREPARE_COMMIT, 15.1, True, "decided, and no marker for 15 s"),
+    (3, TransactionState.PREPARE_ABORT, 15.1, True, "an abort may be stuck too"),
+    (4, TransactionState.ONGOING, 900, False, "nothing is decided"),
 )
 def test_stuck_in_prepare(
     number: int, state: TransactionState, decided_s_ago: float, is_stuck: bool, why: str
@@ -199,15 +181,12 @@ def test_stuck_in_prepare_names_leaders_that_take_no_marker() -> None:
     assert finding.next_step.startswith("Bring back the leaders of payments-1 and payments-2: ")
 
 
-@pytest.mark.parametrize(
-    ("number", "times", "unambiguous", "severity", "why"),
-    [
-        (1, 3, 3, [], "a few restarts in the middle of work"),
-        (2, 4, 4, ["critical"], "two live owners"),
-        (3, 40, 20, ["critical"], "enough of them without the ambiguous ones"),
-        (4, 4, 3, ["warning"], "a client that aborts and initialises again leaves the same records"),
-        (5, 40, 0, ["warning"], "the same"),
-    ],
+@cases(
+    (1, 3, 3, [], "a few restarts in the middle of work"),
+    (2, 4, 4, ["critical"], "two live owners"),
+    (3, 40, 20, ["critical"], "enough of them without the ambiguous ones"),
+    (4, 4, 3, ["warning"], "a client that aborts and initialises again leaves the same records"),
+    (5, 40, 0, ["warning"], "the same"),
 )
 def test_fencing_storm(number: int, times: int, unambiguous: int, severity: list[str], why: str) -> None:
     seen = Repeated("transaction:payments-7", times, unambiguous, ago(500), ago(5))
@@ -221,14 +200,11 @@ def test_fencing_storm(number: int, times: int, unambiguous: int, severity: list
         assert all(("ambiguous" in each.evidence) == (unambiguous < times) for each in told)
 
 
-@pytest.mark.parametrize(
-    ("number", "subject", "times", "is_told", "why"),
-    [
-        (1, "transaction:payments-7", 2, False, "twice may happen"),
-        (2, "transaction:payments-7", 3, True, "three in a row"),
-        (3, "application:payments", 3, True, "of ids that are used once each"),
-        (4, "transaction:payments-7", 9, True, "nothing it writes arrives any more"),
-    ],
+@cases(
+    (1, "transaction:payments-7", 2, False, "twice may happen"),
+    (2, "transaction:payments-7", 3, True, "three in a row"),
+    (3, "application:payments", 3, True, "of ids that are used once each"),
+    (4, "transaction:payments-7", 9, True, "nothing it writes arrives any more"),
 )
 def test_timeouts_in_a_row(number: int, subject: str, times: int, is_told: bool, why: str) -> None:
     seen = Repeated(subject, times, times, ago(500), ago(5), 60_000)
@@ -258,35 +234,31 @@ def commit(*lost: LostRecords, name: str = "held-3", ago_s: float = 60) -> Abort
     return AbortedCommitFacts(name, 7, ago(ago_s + 30), ago(ago_s), lost)
 
 
-@pytest.mark.parametrize(
-    ("number", "lost", "summary", "evidence"),
-    [
-        (
-            1,
-            (MARKED,),
-            "held-3: aborted by a marker before the commit, 5 records lost",
-            "payments-2: 5 records, offsets 1,000 to 1,004",
-        ),
-        (
-            2,
-            (MARKED, ONE),
-            "held-3: aborted by a marker before the commit, 6 records lost",
-            "payments-2: 5 records, offsets 1,000 to 1,004 and payments-3: 1 record, offset 7",
-        ),
-        (
-            3,
-            (GONE,),
-            "held-3: its topic was deleted before the commit, at most 20 records lost",
-            "orders-0: offsets 10 to 29 at most (the topic was deleted)",
-        ),
-        (
-            4,
-            (GONE, MARKED),
-            "held-3: aborted by a marker and its topic was deleted before the commit, "
-            "at most 25 records lost",
-            "payments-2: 5 records",
-        ),
-    ],
+@cases(
+    (
+        1,
+        (MARKED,),
+        "held-3: aborted by a marker before the commit, 5 records lost",
+        "payments-2: 5 records, offsets 1,000 to 1,004",
+    ),
+    (
+        2,
+        (MARKED, ONE),
+        "held-3: aborted by a marker before the commit, 6 records lost",
+        "payments-2: 5 records, offsets 1,000 to 1,004 and payments-3: 1 record, offset 7",
+    ),
+    (
+        3,
+        (GONE,),
+        "held-3: its topic was deleted before the commit, at most 20 records lost",
+        "orders-0: offsets 10 to 29 at most (the topic was deleted)",
+    ),
+    (
+        4,
+        (GONE, MARKED),
+        "held-3: aborted by a marker and its topic was deleted before the commit, at most 25 records lost",
+        "payments-2: 5 records",
+    ),
 )
 def test_a_commit_that_lost_records(
     number: int, lost: tuple[LostRecords, ...], summary: str, evidence: str
@@ -318,22 +290,19 @@ def application(**figures: object) -> tuple[ApplicationFigures, ...]:
     return (ApplicationFigures("payments", **figures),)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("number", "window", "severity", "why"),
-    [
-        (1, {COMMIT: 0, TIMEOUT: 19}, None, "too few ends to speak of a share"),
-        (2, {COMMIT: 17, TIMEOUT: 3}, None, "15 %"),
-        (3, {COMMIT: 16, TIMEOUT: 4}, "warning", "the share itself"),
-        (4, {COMMIT: 10, CLIENT: 5, TIMEOUT: 5}, "warning", "of any cause"),
-        (5, {TIMEOUT: 20}, "critical", "nothing is committed at all"),
-        (
-            6,
-            {COMMIT: 20, TransitionKind.EMPTY_ABORT: 500, REINIT: 500},
-            None,
-            "an abort of nothing loses nothing",
-        ),
-        (7, {}, None, "nothing happened"),
-    ],
+@cases(
+    (1, {COMMIT: 0, TIMEOUT: 19}, None, "too few ends to speak of a share"),
+    (2, {COMMIT: 17, TIMEOUT: 3}, None, "15 %"),
+    (3, {COMMIT: 16, TIMEOUT: 4}, "warning", "the share itself"),
+    (4, {COMMIT: 10, CLIENT: 5, TIMEOUT: 5}, "warning", "of any cause"),
+    (5, {TIMEOUT: 20}, "critical", "nothing is committed at all"),
+    (
+        6,
+        {COMMIT: 20, TransitionKind.EMPTY_ABORT: 500, REINIT: 500},
+        None,
+        "an abort of nothing loses nothing",
+    ),
+    (7, {}, None, "nothing happened"),
 )
 def test_abort_ratio(number: int, window: dict[TransitionKind, int], severity: str | None, why: str) -> None:
     told = finding_severities("abort_ratio", applications=application(window=window))
@@ -359,21 +328,12 @@ def test_no_figure_is_surer_than_the_verdicts_that_it_counts() -> None:
     assert "most of them fence, or takeover by a producer with a timeout of 30 s" in fenced.evidence
 
 
-@pytest.mark.parametrize(
-    ("number", "made", "sample_id", "severity", "why"),
-    [
-        (1, 600.0, "", None, "one checkpoint a minute at parallelism 10: the limit itself"),
-        (2, 601.0, "payments-7", "warning", "beyond it"),
-        (3, 6_001.0, "payments-0-77", "critical", "ten times that"),
-        (4, 6_001.0, "payments-0a1b2c3d-p2999-g1-s0", None, "the first start of a sink with 3,000 tasks"),
-        (
-            5,
-            6_001.0,
-            "payments-0a1b2c3d-p2999-g1-b0-s0",
-            "critical",
-            "a sink of old, with other ids each time",
-        ),
-    ],
+@cases(
+    (1, 600.0, "", None, "one checkpoint a minute at parallelism 10: the limit itself"),
+    (2, 601.0, "payments-7", "warning", "beyond it"),
+    (3, 6_001.0, "payments-0-77", "critical", "ten times that"),
+    (4, 6_001.0, "payments-0a1b2c3d-p2999-g1-s0", None, "the first start of a sink with 3,000 tasks"),
+    (5, 6_001.0, "payments-0a1b2c3d-p2999-g1-b0-s0", "critical", "a sink of old, with other ids each time"),
 )
 def test_id_explosion(number: int, made: float, sample_id: str, severity: str | None, why: str) -> None:
     figures = application(hour={TransitionKind.INIT: made}, sample_id=sample_id)

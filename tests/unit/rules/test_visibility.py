@@ -25,6 +25,7 @@ from fenceline.findings import (
 from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, evaluate_rules
 from fenceline.snapshot import CollectorStatus
+from tests.cases import cases
 from tests.unit.rules.factories import (
     ALL_COLLECTORS,
     AUDITS,
@@ -48,31 +49,28 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("number", "sense", "hidden", "things", "sees", "why"),
-    [
-        (1, Sense.PARTITIONS, (), ("partition:a-0",), True, "nothing is hidden"),
-        (2, Sense.PARTITIONS, ("cluster",), ("partition:a-0",), False, "everything is"),
-        (3, Sense.PARTITIONS, ("partition:a-0",), ("partition:a-0",), False, "it is, by name"),
-        (4, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0",), True, "its neighbour is"),
-        (5, Sense.PARTITIONS, ("broker:1",), ("partition:a-0",), False, "its leader does not answer"),
-        (6, Sense.PARTITIONS, ("broker:2",), ("partition:a-0",), True, "another broker does not"),
-        (7, Sense.PARTITIONS, ("broker:2",), ("partition:b-0",), False, "nobody knows where it lies"),
-        (8, Sense.PARTITIONS, ("partition:a-1",), ("partition:b-0",), True, "names need no place"),
-        (9, Sense.PARTITIONS, ("partition:a-1",), ("group:g",), False, "about no partition: must see all"),
-        (10, Sense.PARTITIONS, ("partition:a-1",), ("group:g", "partition:a-0"), True, "about this one"),
-        (11, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0", "partition:a-1"), False, "about both"),
-        (17, Sense.PARTITIONS, ("topic:a",), ("partition:a-0",), False, "its topic may not be described"),
-        (18, Sense.PARTITIONS, ("topic:b",), ("partition:a-0",), True, "another topic may not"),
-        (19, Sense.PARTITIONS, ("the cellar",), ("partition:a-0",), False, "nobody knows what that hides"),
-        (12, Sense.TRANSACTIONS, ("shard:0",), ("transaction:t",), True, "another tail's"),
-        (13, Sense.TRANSACTIONS, ("shard:1",), ("transaction:t",), False, "its own tail's"),
-        (14, Sense.TRANSACTIONS, ("shard:0",), ("partition:a-0",), False, "any id may own a producer id"),
-        (15, Sense.HISTORY, ("shard:0",), ("application:x",), False, "its ids lie everywhere"),
-        (16, Sense.GROUPS, ("__consumer_offsets-7",), ("group:g",), False, "its part of the log"),
-        (20, Sense.AUDITS, ("pipeline:a",), ("pipeline:a", "query:q"), False, "its manifests are torn"),
-        (21, Sense.AUDITS, ("pipeline:a",), ("pipeline:b", "query:q"), True, "another one's are"),
-    ],
+@cases(
+    (1, Sense.PARTITIONS, (), ("partition:a-0",), True, "nothing is hidden"),
+    (2, Sense.PARTITIONS, ("cluster",), ("partition:a-0",), False, "everything is"),
+    (3, Sense.PARTITIONS, ("partition:a-0",), ("partition:a-0",), False, "it is, by name"),
+    (4, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0",), True, "its neighbour is"),
+    (5, Sense.PARTITIONS, ("broker:1",), ("partition:a-0",), False, "its leader does not answer"),
+    (6, Sense.PARTITIONS, ("broker:2",), ("partition:a-0",), True, "another broker does not"),
+    (7, Sense.PARTITIONS, ("broker:2",), ("partition:b-0",), False, "nobody knows where it lies"),
+    (8, Sense.PARTITIONS, ("partition:a-1",), ("partition:b-0",), True, "names need no place"),
+    (9, Sense.PARTITIONS, ("partition:a-1",), ("group:g",), False, "about no partition: must see all"),
+    (10, Sense.PARTITIONS, ("partition:a-1",), ("group:g", "partition:a-0"), True, "about this one"),
+    (11, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0", "partition:a-1"), False, "about both"),
+    (17, Sense.PARTITIONS, ("topic:a",), ("partition:a-0",), False, "its topic may not be described"),
+    (18, Sense.PARTITIONS, ("topic:b",), ("partition:a-0",), True, "another topic may not"),
+    (19, Sense.PARTITIONS, ("the cellar",), ("partition:a-0",), False, "nobody knows what that hides"),
+    (12, Sense.TRANSACTIONS, ("shard:0",), ("transaction:t",), True, "another tail's"),
+    (13, Sense.TRANSACTIONS, ("shard:1",), ("transaction:t",), False, "its own tail's"),
+    (14, Sense.TRANSACTIONS, ("shard:0",), ("partition:a-0",), False, "any id may own a producer id"),
+    (15, Sense.HISTORY, ("shard:0",), ("application:x",), False, "its ids lie everywhere"),
+    (16, Sense.GROUPS, ("__consumer_offsets-7",), ("group:g",), False, "its part of the log"),
+    (20, Sense.AUDITS, ("pipeline:a",), ("pipeline:a", "query:q"), False, "its manifests are torn"),
+    (21, Sense.AUDITS, ("pipeline:a",), ("pipeline:b", "query:q"), True, "another one's are"),
 )
 def test_a_sense_covers_what_no_gap_hides(
     number: int, sense: Sense, hidden: tuple[str, ...], things: tuple[str, ...], sees: bool, why: str
@@ -162,17 +160,14 @@ def test_every_rule_carries_its_own_name() -> None:
     assert all(name == rule.name == rule.check.__name__ for name, rule in RULES.items())
 
 
-@pytest.mark.parametrize(
-    ("number", "seen_s_ago", "since_s_ago", "expected_s", "gap_s_ago", "why"),
-    [
-        (1, 5, 900, 5, None, "as old as it may be"),
-        (2, 5.1, 900, 5, 5.1, "a tail that reads nothing newer"),
-        (3, 240, 900, 30, 240, "gaps were once empty while as_of stood still for four minutes"),
-        (4, 29, 900, 30, None, "a poller between two polls"),
-        (5, None, 900, 30, 900, "its first poll is not complete: since it came to be"),
-        (6, None, 20, 30, None, "it has just begun"),
-        (7, -3, 900, 5, None, "another host's clock is ahead"),
-    ],
+@cases(
+    (1, 5, 900, 5, None, "as old as it may be"),
+    (2, 5.1, 900, 5, 5.1, "a tail that reads nothing newer"),
+    (3, 240, 900, 30, 240, "gaps were once empty while as_of stood still for four minutes"),
+    (4, 29, 900, 30, None, "a poller between two polls"),
+    (5, None, 900, 30, 900, "its first poll is not complete: since it came to be"),
+    (6, None, 20, 30, None, "it has just begun"),
+    (7, -3, 900, 5, None, "another host's clock is ahead"),
 )
 def test_a_stale_source_is_a_gap(
     number: int,
@@ -212,20 +207,12 @@ def test_a_stale_source_suppresses_rules_like_a_gap(collector: CollectorStatus) 
 LOADING = "broker 2: it is still loading its part of __transaction_state; it will answer soon"
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "is_told", "why"),
-    [
-        (1, collector("reconcile", Sense.LISTS, seen_s_ago=9.9, unseen=(LOADING,)), False, "just started"),
-        (2, collector("reconcile", Sense.LISTS, seen_s_ago=10.1, unseen=(LOADING,)), True, "too long"),
-        (3, collector("reconcile", Sense.LISTS, seen_s_ago=900), False, "all answered"),
-        (4, collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=(LOADING,)), True, "still"),
-        (
-            5,
-            collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=("x",), error="e"),
-            False,
-            "blind itself",
-        ),
-    ],
+@cases(
+    (1, collector("reconcile", Sense.LISTS, seen_s_ago=9.9, unseen=(LOADING,)), False, "just started"),
+    (2, collector("reconcile", Sense.LISTS, seen_s_ago=10.1, unseen=(LOADING,)), True, "too long"),
+    (3, collector("reconcile", Sense.LISTS, seen_s_ago=900), False, "all answered"),
+    (4, collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=(LOADING,)), True, "still"),
+    (5, collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=("x",), error="e"), False, "blind itself"),
 )
 def test_coordinator_loading(number: int, status: CollectorStatus, is_told: bool, why: str) -> None:
     told = findings_of("coordinator_loading", collectors=(TAIL, status))
@@ -257,13 +244,10 @@ def test_a_broker_that_pollers_miss_is_the_same_finding() -> None:
     assert (both.since_ms, both.affected) == (ago(60), ("broker:2",))
 
 
-@pytest.mark.parametrize(
-    ("number", "scope", "since_s", "is_told", "why"),
-    [
-        (1, "partition:secret-0", 60, False, "the limit itself is within"),
-        (2, "partition:secret-0", 61, True, "hidden for long"),
-        (3, "cluster", 900, False, "System shows a collector that sees nothing"),
-    ],
+@cases(
+    (1, "partition:secret-0", 60, False, "the limit itself is within"),
+    (2, "partition:secret-0", 61, True, "hidden for long"),
+    (3, "cluster", 900, False, "System shows a collector that sees nothing"),
 )
 def test_gap(number: int, scope: str, since_s: float, is_told: bool, why: str) -> None:
     told = findings_of("collector_gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
@@ -363,9 +347,7 @@ def test_severity_never_falls_while_a_block_lasts(
     assert ORDER.index(later) >= ORDER.index(first)
 
 
-@pytest.mark.parametrize(
-    ("left_s", "severity"), [(None, CRITICAL), (-5, CRITICAL), (0, CRITICAL), (600, CRITICAL), (601, WARNING)]
-)
+@cases((None, CRITICAL), (-5, CRITICAL), (0, CRITICAL), (600, CRITICAL), (601, WARNING))
 def test_severity_of_a_loss_grows_as_it_approaches(left_s: int | None, severity: Severity) -> None:
     loss_ms = None if left_s is None else NOW_MS + left_s * 1_000
     assert before_loss(loss_ms, now_ms=NOW_MS, limits=LIMITS) is severity
