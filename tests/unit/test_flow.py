@@ -1,9 +1,5 @@
-"""Proves how the flow is derived, narrowed, folded and followed from end to end, the pure part; and where
-it is drawn: always the same, nothing over another, forward.
-
-200 generated topologies: nodes and edges equal the truth. Cases of health, of what is not observed, and of
-pipelines; cycles of 300 nodes. Drawings of up to 500 nodes, with and without cycles.
-"""
+"""Proves how the flow is derived, narrowed, folded and followed from end to end, and where it is drawn:
+always the same, nothing over another, forward."""
 
 import random
 import subprocess
@@ -73,12 +69,6 @@ def test_nodes_and_edges_of_generated_topologies_equal_the_truth(seeds: range) -
         assert {str(node) for node in flow.nodes} == ends | {f"query:{each.ident}" for each in made.queries}
 
 
-def test_an_application_that_is_the_sink_of_a_query_is_no_node_of_its_own() -> None:
-    query = QueryLinks("q", "enrich", sources=["in"], application="enrich", sink="exactly_once")
-    flow = derive_flow(FlowObservations(60, writes=[TopicWrites("enrich", "out", 6)], queries=[query]))
-    assert edges_of(flow) == {("topic:in", "query:q", ""), ("query:q", "topic:out", "")}
-
-
 def test_sinks_of_one_prefix_share_no_figures_and_what_neither_ledger_names_is_a_gap() -> None:
     queries = [
         QueryLinks(name, name, sources=["in"], outputs=[out], application="orders", sink="exactly_once")
@@ -86,14 +76,15 @@ def test_sinks_of_one_prefix_share_no_figures_and_what_neither_ledger_names_is_a
     ]
     writes = [TopicWrites("orders", topic, 60) for topic in ("out-a", "out-b", "out-c")]
     flow = derive_flow(FlowObservations(60, writes=writes, queries=queries))
-    assert {edge.target.name: edge.rate for edge in flow.edges if edge.kind is LinkKind.WRITES} == {
-        "out-a": None,
-        "out-b": None,
-    }
+    rates = {edge.target.name: edge.rate for edge in flow.edges if edge.kind is LinkKind.WRITES}
+    assert rates == {"out-a": None, "out-b": None}
     assert {gap.subject for gap in flow.gaps if "out-c" in gap.reason} == {"query:a", "query:b"}
 
 
-def test_a_group_of_which_the_committer_is_not_known_is_a_gap_and_never_a_guess() -> None:
+def test_a_sink_s_application_is_no_node_of_its_own_and_an_unknown_committer_a_gap_and_no_guess() -> None:
+    query = QueryLinks("q", "enrich", sources=["in"], application="enrich", sink="exactly_once")
+    flow = derive_flow(FlowObservations(60, writes=[TopicWrites("enrich", "out", 6)], queries=[query]))
+    assert edges_of(flow) == {("topic:in", "query:q", ""), ("query:q", "topic:out", "")}
     flow = derive_flow(FlowObservations(60, groups=[GroupReads("g", "in", None)]))
     assert edges_of(flow) == {("topic:in", "group:g", "")}
     assert [gap.subject for gap in flow.gaps] == ["group:g"]
@@ -109,55 +100,29 @@ def test_figures_that_are_not_known_are_none() -> None:
 
 
 def test_the_rate_of_a_read_process_write_edge_is_known_where_one_group_is_behind_the_partition() -> None:
-    groups = [GroupReads("g", "in", "app", log_partition=3)]
-    writes = [OffsetWrites("app", 3, 30)]
-    (edge,) = derive_flow(FlowObservations(60, groups=groups, offset_writes=writes)).edges
-    assert edge.rate == 0.5
-    both = [*groups, GroupReads("other", "in", "app", log_partition=3)]
-    assert {
-        edge.rate for edge in derive_flow(FlowObservations(60, groups=both, offset_writes=writes)).edges
-    } == {None}
+    groups = [GroupReads(group, "in", "app", log_partition=3) for group in ("g", "other")]
+    for behind, rate in ((groups[:1], 0.5), (groups, None)):
+        observed = FlowObservations(60, groups=behind, offset_writes=[OffsetWrites("app", 3, 30)])
+        assert {edge.rate for edge in derive_flow(observed).edges} == {rate}
 
 
-CASES = {
-    "blocked group": (
-        FlowObservations(60, groups=[GroupReads("g", "t", status=GroupStatus.BLOCKED)]),
-        "group:g",
-    ),
-    "blocked topic": (
-        FlowObservations(60, [TopicWrites("a", "t")], topics={"t": TopicPartitionCounts(4, blocked=1)}),
-        "topic:t",
-    ),
-    "finding of a partition": (
-        FlowObservations(
-            60,
-            [TopicWrites("a", "t-1")],
-            topics={"t-1": TopicPartitionCounts(4)},
-            findings=[OpenFindingFacts("lso_pinned", "partition:t-1-0", Severity.WARNING)],
+def test_what_holds_records_up_is_blocked_and_what_was_not_polled_unknown() -> None:
+    open_too_long = OpenFindingFacts("open_too_long", "application:a", Severity.CRITICAL)
+    pinned = OpenFindingFacts("lso_pinned", "partition:t-1-0", Severity.WARNING)
+    polled = {"t-1": TopicPartitionCounts(4)}
+    for subject, observed in {
+        "group:g": FlowObservations(60, groups=[GroupReads("g", "t", status=GroupStatus.BLOCKED)]),
+        "topic:t": FlowObservations(
+            60, [TopicWrites("a", "t")], topics={"t": TopicPartitionCounts(4, blocked=1)}
         ),
-        "topic:t-1",
-    ),
-    "application with an open transaction": (
-        FlowObservations(
-            60,
-            [TopicWrites("a", "t")],
-            findings=[OpenFindingFacts("open_too_long", "application:a", Severity.CRITICAL)],
-        ),
-        "application:a",
-    ),
-    "failed query": (
-        FlowObservations(60, queries=[QueryLinks("q", "q", QueryState.FAILED, ["t"])]),
-        "query:q",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_what_holds_records_up_is_blocked(name: str) -> None:
-    observed, subject = CASES[name]
-    flow = derive_flow(observed)
-    health = {str(at): node.health for at, node in flow.nodes.items()}
-    assert health[subject] is FlowHealth.BLOCKED
+        "topic:t-1": FlowObservations(60, [TopicWrites("a", "t-1")], topics=polled, findings=[pinned]),
+        "application:a": FlowObservations(60, [TopicWrites("a", "t")], findings=[open_too_long]),
+        "query:q": FlowObservations(60, queries=[QueryLinks("q", "q", QueryState.FAILED, ["t"])]),
+    }.items():
+        health = {str(at): node.health for at, node in derive_flow(observed).nodes.items()}
+        assert health[subject] is FlowHealth.BLOCKED
+    flow = derive_flow(FlowObservations(60, [TopicWrites("a", "t", 1)]))
+    assert flow.nodes[NodeId(NodeKind.TOPIC, "t")].health is FlowHealth.UNKNOWN
 
 
 def test_a_prepared_batch_blocks_the_output_of_its_query_alone() -> None:
@@ -166,33 +131,22 @@ def test_a_prepared_batch_blocks_the_output_of_its_query_alone() -> None:
     )
     finding = OpenFindingFacts("batch_prepared", "query:q", Severity.CRITICAL)
     flow = derive_flow(FlowObservations(60, queries=[query], findings=[finding]))
-    assert {edge.kind: edge.health for edge in flow.edges} == {
-        LinkKind.READS: FlowHealth.OK,
-        LinkKind.WRITES: FlowHealth.BLOCKED,
-    }
-
-
-def test_topics_whose_partitions_were_not_polled_are_unknown() -> None:
-    flow = derive_flow(FlowObservations(60, [TopicWrites("a", "t", 1)]))
-    assert flow.nodes[NodeId(NodeKind.TOPIC, "t")].health is FlowHealth.UNKNOWN
+    health = {LinkKind.READS: FlowHealth.OK, LinkKind.WRITES: FlowHealth.BLOCKED}
+    assert {edge.kind: edge.health for edge in flow.edges} == health
 
 
 def test_a_pipeline_sums_what_is_known_and_names_what_is_missing() -> None:
     flow = chain("a", "b", "c", "d")
     edges = [*flow.edges[:2], FlowEdge(*flow.edges[2].ends, LinkKind.CONSUMES)]
     (found,) = find_pipelines(Flow(flow.nodes, edges))
-    assert found.name == "a → b → c → d"
-    assert found.latency == Latency(10.0, 20.0)
+    assert (found.name, found.latency) == ("a → b → c → d", Latency(10.0, 20.0))
     assert found.missing == ["c → d"]
-
-
-def test_a_query_s_output_is_part_of_the_time_of_its_batch() -> None:
-    query = QueryLinks(
-        "q", "q", sources=["in"], application="q", sink="exactly_once", batch_times=Latency(100.0, 200.0)
-    )
+    # A query's output is part of the time of its batch.
+    times = Latency(100.0, 200.0)
+    query = QueryLinks("q", "q", sources=["in"], application="q", sink="exactly_once", batch_times=times)
     writes = [TopicWrites("q", "out", 1, unreadable_times={15: 1})]
     (found,) = find_pipelines(derive_flow(FlowObservations(60, writes=writes, queries=[query])))
-    assert found.latency == Latency(100.0, 200.0)
+    assert found.latency == times
 
 
 def test_a_pipeline_shows_its_weakest_way_and_the_worst_of_all_that_leads_to_its_end() -> None:
@@ -205,14 +159,16 @@ def test_a_pipeline_shows_its_weakest_way_and_the_worst_of_all_that_leads_to_its
     assert (found.name, found.health, found.weakest) == ("x → fast → end", FlowHealth.BLOCKED, "x → fast")
 
 
-def test_a_cycle_of_300_nodes_is_followed_once() -> None:
+def test_a_cycle_of_300_nodes_is_followed_once_and_drawn_with_one_edge_that_leads_back() -> None:
     names = [f"n{number:03}" for number in range(300)]
     flow = chain(*names, names[0])
-    back = feedback_edges(flow.nodes, flow.edges)
-    assert len(back) == 1
+    assert len(feedback_edges(flow.nodes, flow.edges)) == 1
     (found,) = find_pipelines(flow)
     assert len(found.path) == 300
     assert flow_around_nodes(flow, [sorted(flow.nodes)[150]]).nodes == flow.nodes
+    drawing = draw_flow(flow)
+    assert sum(line.leads_back for line in drawing.lines) == 1
+    assert len({box.x for box in drawing.boxes}) == 300
 
 
 def test_focus_keeps_what_is_upstream_and_downstream_and_nothing_beside() -> None:
@@ -236,29 +192,27 @@ def test_many_nodes_are_folded_by_prefix_and_what_is_blocked_stays_apart() -> No
     topics = {f"orders-{number}": TopicPartitionCounts(1, blocked=int(number == 7)) for number in range(40)}
     flow = derive_flow(FlowObservations(60, writes=writes, topics=topics))
     folded = fold_flow(flow)
-    assert {str(at): node.number for at, node in folded.nodes.items()} == {
-        "application:shop-*": 40,
-        "topic:orders-*": 39,
-        "topic:orders-7": 1,
-    }
+    numbers = {"application:shop-*": 40, "topic:orders-*": 39, "topic:orders-7": 1}
+    assert {str(at): node.number for at, node in folded.nodes.items()} == numbers
     assert sorted(edge.rate or 0 for edge in folded.edges) == [1, 39]
     assert fold_flow(flow, most=80) is flow
+    # Topics that only a number tells apart, without a separator before it.
+    flow = derive_flow(
+        FlowObservations(60, [TopicWrites("shop", f"topic{number}", 60) for number in range(70)])
+    )
+    numbers = {"application:shop": 1, "topic:topic*": 70}
+    assert {str(at): node.number for at, node in fold_flow(flow).nodes.items()} == numbers
 
 
 def test_a_searched_prefix_is_folded_by_what_follows_it_and_the_node_in_focus_stays_apart() -> None:
     writes = [TopicWrites("gateway", f"shop-{number % 4}-{number}", 60) for number in range(80)]
-    flow = derive_flow(FlowObservations(60, writes=writes))
     focus = NodeId(NodeKind.TOPIC, "shop-1-5")
-    numbers = {
-        at.name: node.number for at, node in fold_flow(flow, apart=[focus], beyond="Shop-").nodes.items()
-    }
-    assert numbers == {
+    folded = fold_flow(derive_flow(FlowObservations(60, writes=writes)), apart=[focus], beyond="Shop-")
+    rest = {"shop-0-*": 20, "shop-1-*": 19, "shop-2-*": 20, "shop-3-*": 20}
+    assert {at.name: node.number for at, node in folded.nodes.items()} == {
         "gateway": 1,
         "shop-1-5": 1,
-        "shop-0-*": 20,
-        "shop-1-*": 19,
-        "shop-2-*": 20,
-        "shop-3-*": 20,
+        **rest,
     }
 
 
@@ -276,14 +230,6 @@ def test_a_cut_flow_has_what_was_asked_for_and_the_worst_nodes_with_their_neighb
     assert len(cut.edges) == 3
     assert len(cut_flow(flow, 599).nodes) == 599
     assert cut_flow(flow, 600) is flow
-
-
-def test_nodes_that_only_a_number_tells_apart_are_folded() -> None:
-    topics = {f"topic{number}": TopicPartitionCounts(1) for number in range(70)}
-    writes = [TopicWrites("shop", name, 60) for name in topics]
-    folded = fold_flow(derive_flow(FlowObservations(60, writes=writes, topics=topics)))
-    numbers = {str(at): node.number for at, node in folded.nodes.items()}
-    assert numbers == {"application:shop": 1, "topic:topic*": 70}
 
 
 def test_aborts_of_an_application_that_is_over_are_no_warning_and_do_not_name_the_pipeline() -> None:
@@ -328,8 +274,8 @@ def drawn(name: str) -> FlowDrawing:
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_no_two_nodes_overlap_and_all_are_within_the_drawing(name: str) -> None:
-    drawing = drawn(name)
+def test_nodes_do_not_overlap_and_edges_lead_forward_but_for_those_that_close_a_cycle(name: str) -> None:
+    drawing, flow = drawn(name), flow_of(*SIZES[name])
     columns: dict[int, list[int]] = {}
     for box in drawing.boxes:
         columns.setdefault(box.x, []).append(box.y)
@@ -339,37 +285,18 @@ def test_no_two_nodes_overlap_and_all_are_within_the_drawing(name: str) -> None:
     assert all(right - left > BOX_WIDTH for left, right in pairwise(lefts))
     assert lefts[-1] + BOX_WIDTH < drawing.width
     assert max(max(heights) for heights in columns.values()) + BOX_HEIGHT < drawing.height
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_edges_lead_forward_but_for_those_that_close_a_cycle(name: str) -> None:
-    flow = flow_of(*SIZES[name])
     back = feedback_edges(flow.nodes, flow.edges)
-    places = {box.node.id: box.x for box in drawn(name).boxes}
-    for line in drawn(name).lines:
+    places = {box.node.id: box.x for box in drawing.boxes}
+    for line in drawing.lines:
         source, target = line.edge.ends
         assert line.leads_back == ((source, target) in back)
         assert line.leads_back or places[source] < places[target]
 
 
-def test_the_same_flow_is_drawn_alike_in_every_process() -> None:
-    command = [sys.executable, "-c", _PRINTED]
-    printed = {
-        subprocess.run(
-            command, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
+def test_the_same_flow_is_drawn_alike_in_every_process_and_nothing_as_nothing() -> None:
+    command, printed = [sys.executable, "-c", _PRINTED], set()
+    for seed in ("1", "2", "3"):
+        environment = {"PYTHONHASHSEED": seed}
+        printed.add(subprocess.check_output(command, env=environment))
     assert len(printed) == 1
-
-
-def test_a_cycle_of_300_nodes_has_one_edge_that_leads_back() -> None:
-    ids = [NodeId((NodeKind.TOPIC, NodeKind.APPLICATION)[n % 2], f"n{n:03}") for n in range(300)]
-    edges = [FlowEdge(one, other, LinkKind.PRODUCES) for one, other in pairwise([*ids, ids[0]])]
-    drawing = draw_flow(Flow({at: FlowNode(at, at.name) for at in ids}, edges))
-    assert sum(line.leads_back for line in drawing.lines) == 1
-    assert len({box.x for box in drawing.boxes}) == 300
-
-
-def test_a_flow_of_nothing_is_drawn_as_nothing() -> None:
     assert draw_flow(Flow()).boxes == []

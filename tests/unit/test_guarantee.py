@@ -1,6 +1,5 @@
-"""Proves what each link of a pipeline guarantees, and which one is the weakest: 100 generated pipelines
-whose truth is known, and cases with the reasons as they are shown. A whole pipeline is "exactly once" only
-where an audit's manifest proves it; in every other case it says what is known and not known."""
+"""Proves what each link of a pipeline guarantees, which one is the weakest, and that a whole pipeline is
+"exactly once" only where an audit's manifest proves it."""
 
 import json
 import random
@@ -40,6 +39,7 @@ from fenceline.flow.proof import (
     proof_document,
 )
 from tests.audit_manifests import audit_manifest, proved_batch
+from tests.cases import cases
 
 _EXACTLY, _UNKNOWN = Guarantee.EXACTLY_ONCE, Guarantee.UNKNOWN
 _AT_LEAST, _AT_MOST = Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
@@ -179,80 +179,49 @@ def test_every_guarantee_is_the_weakest_of_some_generated_pipeline() -> None:
     assert {known_pipeline(seed).weakest[1] for seed in range(100)} == set(Guarantee)
 
 
-def test_the_reasons_are_the_standard_ones() -> None:
-    query = QueryLinks(
-        "q", "enrich", sources=["in"], outputs=["out"], sink="exactly_once", checkpoint=True,
-        isolation=Isolation.READ_COMMITTED,
-    )  # fmt: skip
-    observed = FlowObservations(
-        60, [TopicWrites("gateway", "in", 1)], groups=[GroupReads("billing", "out")], queries=[query]
+ENRICH = QueryLinks("q", "enrich", sources=["in"], outputs=["out"], sink="exactly_once", checkpoint=True)
+COMMITTED = replace(ENRICH, isolation=Isolation.READ_COMMITTED)
+WRITES = [TopicWrites("gateway", "in", 1)]
+
+
+def test_each_link_has_its_standard_reason() -> None:
+    billing = FlowObservations(60, WRITES, groups=[GroupReads("billing", "out")], queries=[COMMITTED])
+    # The committer of one of its two groups is not known yet.
+    family = [GroupReads("family", "in", None), GroupReads("family", "in", "")]
+    idempotent, plain = (
+        replace(billing, groups=(), queries=(), outside={"in": kind}) for kind in ProducerKind
     )
-    assert [link.reason for link in of(observed).links] == [
-        "transactional, all sends inside transactions",
-        "read_committed, offsets in the checkpoint",
-        "transactional sink, ledger complete",
-        "offsets committed outside a transaction",
-    ]
+    for observed, links in (
+        (
+            billing,
+            {
+                "in → enrich": "read_committed, offsets in the checkpoint",
+                "enrich → out": "transactional sink, ledger complete",
+                "out → billing": "offsets committed outside a transaction",
+            },
+        ),
+        (FlowObservations(60, WRITES, groups=family), {"in → family": reasons.OUTSIDE}),
+        (idempotent, {"other producers → in": reasons.IDEMPOTENT}),
+        (plain, {"other producers → in": reasons.PLAIN}),
+    ):
+        gateway = {"gateway → in": "transactional, all sends inside transactions"}
+        assert {link.name: link.reason for link in of(observed).links} == gateway | links
 
 
-def test_a_query_whose_isolation_is_not_known_is_exactly_once_only_where_an_audit_proves_it() -> None:
-    query = QueryLinks("q", "enrich", sources=["in"], outputs=["out"], sink="exactly_once", checkpoint=True)
-    observed = FlowObservations(60, [TopicWrites("gateway", "in", 1)], queries=[query])
-    guess, proved = of(observed), of(observed, {"q": 1_203})
-    assert (guess.guarantee, guess.unknown) == (Guarantee.UNKNOWN, 1)
-    assert guess.weakest.reason.endswith(reasons.ISOLATION_UNKNOWN)
-    assert proved.guarantee is Guarantee.EXACTLY_ONCE
-    assert proved.links[1].reason == "offsets in the checkpoint, audited through batch 1,203"
+def test_what_is_not_known_of_a_query_is_exactly_once_only_where_an_audit_proves_it() -> None:
+    no_topic = replace(COMMITTED, outputs=[], sink="")
+    offsets = "offsets in the checkpoint"
+    for query, number, reason, proof in (
+        (ENRICH, 1, f"{offsets}; {reasons.ISOLATION_UNKNOWN}", f"{offsets}, audited through batch 1,203"),
+        (no_topic, 2, reasons.SINK_UNKNOWN, "its output is audited through batch 1,203"),
+    ):
+        observed = FlowObservations(60, WRITES, queries=[query])
+        guessed, proved = of(observed), of(observed, {"q": 1_203})
+        assert (guessed.guarantee, guessed.unknown, guessed.weakest.reason) == (_UNKNOWN, 1, reason)
+        assert (proved.guarantee, proved.links[number].reason) == (_EXACTLY, proof)
 
 
-def test_a_link_that_is_known_to_be_weak_is_weaker_than_one_that_is_not_known() -> None:
-    query = QueryLinks("q", "enrich", sources=["in"], sink="kafka")
-    found = of(FlowObservations(60, queries=[query]))
-    assert [link.guarantee for link in found.links] == [
-        Guarantee.UNKNOWN,
-        Guarantee.UNKNOWN,
-        Guarantee.AT_LEAST_ONCE,
-    ]
-    assert found.weakest.name == "enrich → its sink"
-
-
-def test_a_sink_that_is_no_topic_is_exactly_once_only_where_an_audit_proves_it() -> None:
-    query = QueryLinks("q", "enrich", sources=["in"], checkpoint=True, isolation=Isolation.READ_COMMITTED)
-    observed = FlowObservations(60, [TopicWrites("gateway", "in", 1)], queries=[query])
-    guess, proved = of(observed), of(observed, {"q": 7})
-    assert (guess.guarantee, guess.weakest.reason) == (Guarantee.UNKNOWN, reasons.SINK_UNKNOWN)
-    assert proved.guarantee is Guarantee.EXACTLY_ONCE
-    assert proved.links[-1].reason == "its output is audited through batch 7"
-
-
-def test_of_a_group_with_members_that_commit_in_both_ways_the_weaker_way_counts() -> None:
-    """Two groups of one family: the committer of one of them is not known yet."""
-    reads = [GroupReads("family", "in", None), GroupReads("family", "in", "")]
-    found = of(FlowObservations(60, [TopicWrites("gateway", "in", 1)], groups=reads))
-    assert found.weakest.reason == reasons.OUTSIDE
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [(ProducerKind.IDEMPOTENT, reasons.IDEMPOTENT), (ProducerKind.PLAIN, reasons.PLAIN)],
-)
-def test_records_outside_of_transactions_are_a_link_of_their_own(kind: ProducerKind, reason: str) -> None:
-    writes = [TopicWrites("gateway", "in", 1)]
-    found = of(FlowObservations(60, writes, outside={"in": kind}))
-    assert [(link.name, link.reason) for link in found.links] == [
-        ("gateway → in", reasons.TRANSACTIONAL),
-        ("other producers → in", reason),
-    ]
-
-
-QUERY = QueryLinks(
-    "q",
-    "orders_enrich",
-    sources=["orders"],
-    outputs=["orders_enriched"],
-    sink="exactly_once",
-    checkpoint=True,
-)
+QUERY = replace(ENRICH, name="orders_enrich", sources=["orders"], outputs=["orders_enriched"])
 OBSERVED = FlowObservations(
     60, [TopicWrites("gateway", "orders", 1)], groups=[GroupReads("billing", "orders_enriched")],
     queries=[QUERY],
@@ -279,61 +248,55 @@ def test_an_audit_that_proves_it_makes_the_statement_and_the_reading_link() -> N
 
 
 def test_without_an_audit_nothing_is_proved_whatever_the_links_are() -> None:
-    proof = proof_of()
-    assert (proof.statements, proof.verdict) == (["Not proved: no audit of it was read."], None)
-    assert proof.known == "Weakest link: orders_enriched → billing (at least once). Not known: 1 of 4 links."
-
-
-def test_links_that_are_all_exactly_once_are_no_proof() -> None:
     groups = [GroupReads("copier-group", "orders", "copier", isolation=Isolation.READ_COMMITTED)]
     writes = [TopicWrites("gateway", "orders", 1), TopicWrites("copier", "copies", 1)]
-    proof = proof_of(observed=FlowObservations(60, writes, groups=groups))
-    assert proof.known == "As observed, exactly once on each link: 3 links."
-    assert proof.statements == ["Not proved: no audit of it was read."]
+    all_exact = FlowObservations(60, writes, groups=groups)
+    for observed, known in (
+        (OBSERVED, "Weakest link: orders_enriched → billing (at least once). Not known: 1 of 4 links."),
+        (all_exact, "As observed, exactly once on each link: 3 links."),
+    ):
+        proof = proof_of(observed=observed)
+        unproved = (["Not proved: no audit of it was read."], None, known)
+        assert (proof.statements, proof.verdict, proof.known) == unproved
 
 
-@pytest.mark.parametrize(
-    ("fields", "statement"),
-    [
-        # A batch that is prepared is not readable yet: nothing is dropped.
-        (
-            {"input": 21_658_116, "batches": (PREPARED, proved_batch(1_203))},
-            "Each record of orders appears exactly once in orders_enriched, through batch 1,203.",
-        ),
-        (
-            {"readable": 21_640_000},
-            "Each record of orders appears exactly once in orders_enriched or was dropped by the query, "
-            "through batch 1,203.",
-        ),
-        (
-            {"first_batch": 900},
-            "Each record of orders appears exactly once in orders_enriched, "
-            "from batch 900 through batch 1,203.",
-        ),
-        (
-            {"missing": 3, "duplicated": 1},
-            "3 records missing and 1 record duplicated of orders in orders_enriched, since batch 0.",
-        ),
-        (
-            {"obstacles": (GONE,)},
-            "orders → orders_enriched is not proved: "
-            "orders-3: records 0 to 4 are gone; batch 6 is not proved.",
-        ),
-        (
-            {"mode": AuditMode.KEYS, "input": 60, "condition": "key > 3", "compared": (COMPARED,)},
-            "Each record of orders with key > 3 appears exactly once in orders_enriched, "
-            "60 records compared by key through batch 1,203.",
-        ),
-        (
-            {"mode": AuditMode.KEYS, "input": 1, "proved_through": None, "compared": (COMPARED,)},
-            "Each record of orders appears exactly once in orders_enriched, 1 record compared by key.",
-        ),
-        (
-            {"mode": AuditMode.KEYS, "missing": 2},
-            "2 records missing of orders in orders_enriched, compared by key.",
-        ),
-        ({"proved_through": None}, "orders → orders_enriched is not proved yet: no batch of it is."),
-    ],
+@cases(
+    # A batch that is prepared is not readable yet: nothing is dropped.
+    (
+        {"input": 21_658_116, "batches": (PREPARED, proved_batch(1_203))},
+        "Each record of orders appears exactly once in orders_enriched, through batch 1,203.",
+    ),
+    (
+        {"readable": 21_640_000},
+        "Each record of orders appears exactly once in orders_enriched or was dropped by the query, "
+        "through batch 1,203.",
+    ),
+    (
+        {"first_batch": 900},
+        "Each record of orders appears exactly once in orders_enriched, from batch 900 through batch 1,203.",
+    ),
+    (
+        {"missing": 3, "duplicated": 1},
+        "3 records missing and 1 record duplicated of orders in orders_enriched, since batch 0.",
+    ),
+    (
+        {"obstacles": (GONE,)},
+        "orders → orders_enriched is not proved: orders-3: records 0 to 4 are gone; batch 6 is not proved.",
+    ),
+    (
+        {"mode": AuditMode.KEYS, "input": 60, "condition": "key > 3", "compared": (COMPARED,)},
+        "Each record of orders with key > 3 appears exactly once in orders_enriched, "
+        "60 records compared by key through batch 1,203.",
+    ),
+    (
+        {"mode": AuditMode.KEYS, "input": 1, "proved_through": None, "compared": (COMPARED,)},
+        "Each record of orders appears exactly once in orders_enriched, 1 record compared by key.",
+    ),
+    (
+        {"mode": AuditMode.KEYS, "missing": 2},
+        "2 records missing of orders in orders_enriched, compared by key.",
+    ),
+    ({"proved_through": None}, "orders → orders_enriched is not proved yet: no batch of it is."),
 )
 def test_the_statement_of_an_audit_claims_what_its_counts_have(
     fields: dict[str, object], statement: str
@@ -341,16 +304,11 @@ def test_the_statement_of_an_audit_claims_what_its_counts_have(
     assert audit_statement(audit_manifest(**fields)) == statement
 
 
-def test_an_obstacle_or_a_loss_proves_no_link() -> None:
-    for fields in ({"obstacles": (GONE,)}, {"missing": 1}):
-        proof = proof_of(audit_manifest(query_id="q", **fields))
-        assert proof.links[1].guarantee is Guarantee.UNKNOWN
-        assert proof.verdict is not AuditVerdict.PROVED
-
-
-def test_an_audit_of_some_records_proves_no_link() -> None:
-    proof = proof_of(audit_manifest(query_id="q", condition="amount > 1000"))
-    assert proof.links[1].guarantee is Guarantee.UNKNOWN
+@pytest.mark.parametrize("fields", [{"obstacles": (GONE,)}, {"missing": 1}, {"condition": "amount > 1000"}])
+def test_an_audit_that_does_not_prove_all_records_proves_no_link(fields: dict[str, object]) -> None:
+    proof = proof_of(audit_manifest(query_id="q", **fields))
+    assert proof.links[1].guarantee is _UNKNOWN
+    assert proof.verdict is not AuditVerdict.PROVED
 
 
 def test_an_audit_belongs_to_the_pipelines_with_its_query_or_its_topics() -> None:
@@ -366,18 +324,15 @@ def test_of_two_audits_the_worse_one_decides() -> None:
     assert proof.verdict is AuditVerdict.VIOLATED
 
 
-def test_the_document_is_json_with_the_links_and_the_manifest() -> None:
-    found = json.loads(json.dumps(proof_document("prod", proof_of(audit_manifest(query_id="q")))))
-    assert found["path"][-1] == "group:billing"
-    assert found["verdict"] == "proved"
-    assert found["weakest"]["guarantee"] == found["guarantee"] == "at_least_once"
-    assert [each["target"] for each in found["links"]] == found["labels"][1:]
-    assert found["audits"][0]["proved_through"] == 1_203
-
-
-def test_the_document_has_no_keys_of_records() -> None:
+def test_the_document_is_json_with_the_links_and_the_manifest_but_no_keys_of_records() -> None:
     audit = audit_manifest(query_id="q", loss_keys=(KEY,), duplicate_keys=(KEY,), duplicated=1)
-    assert KEY.key not in json.dumps(proof_document("prod", proof_of(audit)))
+    document = json.dumps(proof_document("prod", proof_of(audit)))
+    found = json.loads(document)
+    assert (found["path"][-1], found["verdict"]) == ("group:billing", "violated")
+    assert found["weakest"]["guarantee"] == found["guarantee"] == "at_least_once"
+    assert [link["target"] for link in found["links"]] == found["labels"][1:]
+    assert found["audits"][0]["proved_through"] == 1_203
+    assert KEY.key not in document
 
 
 def test_a_proof_of_a_part_is_none_of_a_pipeline_with_an_unknown_link() -> None:

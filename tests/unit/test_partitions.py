@@ -1,10 +1,5 @@
-"""Proves the verdict on every kind of open transaction, by a numbered table of cases, and that nothing is
-accused on a single poll or without visibility; which open transactions of a partition are examined, and how
-its LSO is followed from poll to poll.
-
-The history of ends stays thin and in order, and the time an end passed an offset lies between its bounds,
-whatever was thinned out.
-"""
+"""Proves the verdict on every kind of open transaction, and that none is accused on a single poll or without
+visibility; how a partition's LSO is followed from poll to poll, and the history of its ends."""
 
 import json
 from dataclasses import replace
@@ -44,6 +39,7 @@ from fenceline.kafka.partitions import (
     worst_verdict,
 )
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
+from tests.cases import cases
 from tests.unit.pin_cases import (
     CASES,
     GATEWAY,
@@ -92,21 +88,18 @@ def test_a_single_poll_accuses_no_transaction(case: str) -> None:
     assert verdict(seen, known, accused=False) == (UNKNOWN, VerdictReason.SEEN_ONCE)
 
 
-@pytest.mark.parametrize(
-    ("cleanup_ms", "expected"), [(500, 15_000), (DEFAULT_CLEANUP_MS, 15_000), (60_000, 90_000)]
-)
+@cases((500, 15_000), (DEFAULT_CLEANUP_MS, 15_000), (60_000, 90_000))
 def test_the_grace_is_one_and_a_half_scans_and_15_seconds_at_least(cleanup_ms: int, expected: int) -> None:
     assert grace_ms(cleanup_ms) == expected
 
 
 def test_the_end_of_a_prepare_clears_its_beginning() -> None:
-    prepared = evaluate_again(described(TransactionState.PREPARE_COMMIT), lso_blocker(), NOW_MS)
+    committing = described(TransactionState.PREPARE_COMMIT)
+    prepared = evaluate_again(committing, lso_blocker(), NOW_MS)
     assert prepared.prepared_ms == NOW_MS
-    assert (
-        evaluate_again(described(TransactionState.PREPARE_COMMIT), prepared, NOW_MS + 9).prepared_ms == NOW_MS
-    )
-    assert evaluate_again(described(), prepared, NOW_MS + 9).prepared_ms is None
-    assert evaluate_again(not_described(Obstacle.UNSEEN), prepared, NOW_MS + 9).prepared_ms is None
+    assert evaluate_again(committing, prepared, NOW_MS + 9).prepared_ms == NOW_MS
+    for says in described(), not_described(Obstacle.UNSEEN):
+        assert evaluate_again(says, prepared, NOW_MS + 9).prepared_ms is None
 
 
 def evaluate_again(says: Described | NotDescribed, known: Pin, now_ms: int) -> Pin:
@@ -125,21 +118,17 @@ def test_an_age_is_measured_by_the_local_clock_from_the_first_poll() -> None:
 
 
 def test_an_accusation_lasts_only_through_polls_without_visibility() -> None:
-    hanging, once = (
-        lso_blocker(HANGING, VerdictReason.NOT_ITS_PARTITION),
-        lso_blocker(UNKNOWN, VerdictReason.SEEN_ONCE),
-    )
+    hanging = lso_blocker(HANGING, VerdictReason.NOT_ITS_PARTITION)
+    once = lso_blocker(UNKNOWN, VerdictReason.SEEN_ONCE)
     blind, owned = lso_blocker(UNKNOWN, VerdictReason.UNSEEN), lso_blocker()
     hidden = lso_blocker(UNKNOWN, VerdictReason.MAY_BE_HIDDEN)
     mine = {hanging.key}
     assert still_accused([hanging], ()) == still_accused([once], ()) == mine
     assert still_accused([blind], mine) == mine
-    for each in (blind, owned, hidden):
-        assert still_accused([each], ()) == set()
-    for each in (owned, hidden):
-        assert still_accused([each], mine) == set()
-    assert still_accused([], mine) == set()
-    assert still_accused([replace(blind, start_offset=101)], mine) == set()
+    for pin in (blind, owned, hidden):
+        assert still_accused([pin], ()) == set()
+    for pins in ([owned], [hidden], [], [replace(blind, start_offset=101)]):
+        assert still_accused(pins, mine) == set()
 
 
 SAID: st.SearchStrategy[Described | NotDescribed] = st.one_of(
@@ -154,11 +143,7 @@ SAID: st.SearchStrategy[Described | NotDescribed] = st.one_of(
     st.builds(not_described, st.sampled_from(Obstacle)),
 )
 OWNERS = st.builds(
-    owners,
-    st.sampled_from([NOBODY, GATEWAY]),
-    st.none() | SAID,
-    whole=st.booleans(),
-    may_hide=st.booleans(),
+    owners, st.sampled_from([NOBODY, GATEWAY]), st.none() | SAID, whole=st.booleans(), may_hide=st.booleans()
 )
 
 
@@ -222,50 +207,44 @@ def test_a_producer_is_open_if_it_was_open_before_and_after_the_coordinators_ans
     assert not expected or found[1] == after
 
 
-def known_partition(
-    lso: int, end: int, *, seen_ms: int = NOW_MS, pinned_ms: int | None = None
-) -> KnownPartition:
-    return KnownPartition(*WHERE, PLACE, 0, lso, end, seen_ms, pinned_ms, PartitionVerdict.CLEAR, "")
-
-
-def blocked_since(
-    prior: KnownPartition | None, lso: int, end: int, now_ms: int, *, held: bool = False
-) -> int | None:
-    return update_partition(prior, WHERE, PLACE, Offsets(0, lso, end, 1, 5), now_ms, held=held).pinned_ms
+def known_partition(lso: int, end: int, pinned_ms: int | None = None) -> KnownPartition:
+    return KnownPartition(*WHERE, PLACE, 0, lso, end, NOW_MS, pinned_ms, PartitionVerdict.CLEAR, "")
 
 
 def test_an_lso_is_stuck_when_two_polls_find_it_at_the_same_offset_below_the_high_watermark() -> None:
     first, then = NOW_MS, NOW_MS + 1_000
-    assert blocked_since(None, 5, 9, first) is None
-    assert blocked_since(known_partition(5, 9), 5, 9, then) == first
-    assert blocked_since(known_partition(5, 9), 5, 12, then) == first
-    assert blocked_since(known_partition(5, 12, pinned_ms=first - 7), 5, 20, then) == first - 7
-    # It moves: no transaction holds it for long.
-    assert blocked_since(known_partition(5, 9), 6, 12, then) is None
-    # There was nothing behind it before.
-    assert blocked_since(known_partition(5, 5), 5, 9, then) is None
-    assert blocked_since(known_partition(5, 9, pinned_ms=first), 9, 9, then) is None
+    for prior, lso, end, since_ms in (
+        (None, 5, 9, None),
+        (known_partition(5, 9), 5, 9, first),
+        (known_partition(5, 9), 5, 12, first),
+        (known_partition(5, 12, first - 7), 5, 20, first - 7),
+        # It moves: no transaction holds it for long.
+        (known_partition(5, 9), 6, 12, None),
+        # There was nothing behind it before.
+        (known_partition(5, 5), 5, 9, None),
+        (known_partition(5, 9, first), 9, 9, None),
+    ):
+        offsets = Offsets(0, lso, end, 1, 5)
+        assert update_partition(prior, WHERE, PLACE, offsets, then, held=False).pinned_ms == since_ms
     # The next transaction is known already: its clock goes on.
-    assert blocked_since(known_partition(5, 9, pinned_ms=first), 7, 12, then, held=True) == then
-    assert blocked_since(known_partition(5, 9, pinned_ms=first), 12, 12, then, held=True) is None
+    for lso, since_ms in ((7, then), (12, None)):
+        offsets, prior = Offsets(0, lso, 12, 1, 5), known_partition(5, 9, first)
+        assert update_partition(prior, WHERE, PLACE, offsets, then, held=True).pinned_ms == since_ms
 
 
 def test_an_unavailable_partition_keeps_its_last_offsets_and_gives_the_reason() -> None:
     away = PLACE._replace(leader=None)
-    prior = known_partition(5, 9, pinned_ms=NOW_MS)
+    prior = known_partition(5, 9, NOW_MS)
     blind = update_partition(prior, WHERE, away, "it has no leader", NOW_MS + 1, held=True)
     assert blind == prior._replace(place=away, verdict=UNKNOWN, error="it has no leader")
     never = update_partition(None, WHERE, away, "it has no leader", NOW_MS, held=False)
     assert (never.lso, never.seen_ms, never.verdict) == (None, None, UNKNOWN)
     again = update_partition(blind, WHERE, PLACE, Offsets(0, 5, 9, 2, 6), NOW_MS + 2, held=True)
     assert (again.pinned_ms, again.error, again.place.leader, again.place.leader_epoch) == (NOW_MS, "", 2, 6)
-
-
-def test_a_partition_has_changed_only_when_its_facts_differ() -> None:
-    prior = known_partition(5, 9)
+    # It has changed only when its facts differ.
     assert prior.has_changed(None)
-    assert not known_partition(5, 9, seen_ms=NOW_MS + 1).has_changed(prior)
-    assert known_partition(5, 10).has_changed(prior)
+    assert not prior._replace(seen_ms=NOW_MS + 1).has_changed(prior)
+    assert prior._replace(high_watermark=10).has_changed(prior)
     assert prior._replace(verdict=HANGING).has_changed(prior)
 
 
@@ -295,34 +274,25 @@ def test_it_is_plain_json_oldest_first() -> None:
     assert (unpack_ends(""), newest_end(""), pack_ends([])) == ((), None, "")
 
 
-def test_a_point_comes_five_seconds_after_the_other_and_only_for_another_end() -> None:
-    text = history_of([(0, 10), (1 * SECOND, 11), (4_999, 12)])
-    assert unpack_ends(text) == (EndOffset(NOW_MS, 10, 15),)
-    assert unpack_ends(history_of([(0, 10), (9 * SECOND, 10)])) == (EndOffset(NOW_MS, 10, 15),)
-
-
-def test_an_unchanged_end_keeps_its_first_and_last_instant() -> None:
+def test_a_point_comes_five_seconds_after_the_other_for_another_end_or_where_one_has_stayed() -> None:
+    for looks in [(0, 10), (SECOND, 11), (4_999, 12)], [(0, 10), (9 * SECOND, 10)]:
+        assert unpack_ends(history_of(looks)) == (EndOffset(NOW_MS, 10, 15),)
     looks = [(second * SECOND, 10) for second in range(600)]
-    text = history_of([*looks, (600 * SECOND, 90)])
-    assert [(each.at_ms - NOW_MS, each.lso) for each in unpack_ends(text)][-2:] == [
-        (599_000, 10),
-        (600_000, 90),
-    ]
+    ends = unpack_ends(history_of([*looks, (600 * SECOND, 90)]))
+    assert [(end.at_ms - NOW_MS, end.lso) for end in ends][-2:] == [(599_000, 10), (600_000, 90)]
     # All of the records came within the last second.
-    assert passed_ms(unpack_ends(text), 10, committed=True) == NOW_MS + 599_012
+    assert passed_ms(ends, 10, committed=True) == NOW_MS + 599_012
 
 
 def test_when_an_end_passed_an_offset() -> None:
     ends = [
-        EndOffset(NOW_MS, 100, 150),
-        EndOffset(NOW_MS + 10_000, 200, 150),
-        EndOffset(NOW_MS + 20_000, 200, 350),
+        EndOffset(NOW_MS + at_ms, *end)
+        for at_ms, *end in ((0, 100, 150), (10_000, 200, 150), (20_000, 200, 350))
     ]
     # Offset 100 is the first that the end at 100 has not passed.
-    assert passed_ms(ends, 149, committed=True) == NOW_MS + 5_000
-    assert passed_ms(ends, 199, committed=True) == NOW_MS + 10_000
-    assert passed_ms(ends, 99, committed=True) is None
-    assert passed_ms(ends, 200, committed=True) is None
+    for offset, after_ms in ((149, 5_000), (199, 10_000)):
+        assert passed_ms(ends, offset, committed=True) == NOW_MS + after_ms
+    assert passed_ms(ends, 99, committed=True) is passed_ms(ends, 200, committed=True) is None
     assert passed_ms(ends, 249, committed=False) == NOW_MS + 15_000
     assert passed_ms([], 1, committed=True) is None
 
@@ -370,15 +340,13 @@ def test_an_offset_was_passed_within_the_bounds(growth: list[tuple[int, int]]) -
         assert earliest_ms <= found <= latest_ms
 
 
-@given(
-    times=st.lists(st.integers(0, 8_000_000), min_size=1, max_size=300, unique=True).map(sorted),
-)
+@given(times=st.lists(st.integers(0, 8_000_000), min_size=1, max_size=300, unique=True).map(sorted))
 def test_thin_keeps_order_the_newest_and_one_that_is_older_than_all(times: list[int]) -> None:
     ends = [EndOffset(at, at, at) for at in times]
     kept = thin_ends(ends, times[-1])
     assert kept == sorted(kept)
     assert kept[-1] == ends[-1]
     oldest = times[-1] - STEPS[-1][0]
-    older = [each for each in ends if each.at_ms < oldest]
-    assert [each for each in kept if each.at_ms < oldest] == older[-1:]
+    older = [end for end in ends if end.at_ms < oldest]
+    assert [end for end in kept if end.at_ms < oldest] == older[-1:]
     assert thin_ends(kept, times[-1]) == kept

@@ -1,6 +1,4 @@
-"""Proves recoveries by numbered cases: what opens one, what was lost, when readers are unblocked, when it
-ends.
-"""
+"""Proves recoveries: what opens one, what was lost, when readers are unblocked, when it ends."""
 
 import random
 from dataclasses import replace
@@ -30,31 +28,29 @@ from fenceline.losses.recoveries import (
     same_topic,
     unblocked_ms,
 )
+from tests.cases import cases
 
 NOW_MS = 1_795_000_000_000
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
 NOTHING = Since({}, {}, None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "held", "open_ms", "expected"),
-    [
-        # 1 The broker's own ends, whatever they held readers for.
-        (TransitionKind.TIMEOUT, True, 10, True),
-        (TransitionKind.TAKEOVER, True, 10, True),
-        (TransitionKind.ADMIN_FENCE, True, None, True),
-        (TransitionKind.ABORT, True, 10, True),
-        # 2 Nothing was written to: nobody was held.
-        (TransitionKind.TAKEOVER, False, 10, False),
-        # 3 A client's own abort counts where it held readers beyond the limit.
-        (TransitionKind.CLIENT_ABORT, True, 10, False),
-        (TransitionKind.CLIENT_ABORT, True, 60_001, True),
-        (TransitionKind.CLIENT_ABORT, True, None, False),
-        (TransitionKind.SELF_RECOVERY, True, 10, False),
-        # 4 What ends nothing opens nothing.
-        (TransitionKind.COMMIT, True, 90_000, False),
-        (TransitionKind.REINIT, True, 90_000, False),
-    ],
+@cases(
+    # 1 The broker's own ends, whatever they held readers for.
+    (TransitionKind.TIMEOUT, True, 10, True),
+    (TransitionKind.TAKEOVER, True, 10, True),
+    (TransitionKind.ADMIN_FENCE, True, None, True),
+    (TransitionKind.ABORT, True, 10, True),
+    # 2 Nothing was written to: nobody was held.
+    (TransitionKind.TAKEOVER, False, 10, False),
+    # 3 A client's own abort counts where it held readers beyond the limit.
+    (TransitionKind.CLIENT_ABORT, True, 10, False),
+    (TransitionKind.CLIENT_ABORT, True, 60_001, True),
+    (TransitionKind.CLIENT_ABORT, True, None, False),
+    (TransitionKind.SELF_RECOVERY, True, 10, False),
+    # 4 What ends nothing opens nothing.
+    (TransitionKind.COMMIT, True, 90_000, False),
+    (TransitionKind.REINIT, True, 90_000, False),
 )
 def test_a_recovery_opens_after_an_unwanted_end(
     kind: TransitionKind, held: bool, open_ms: int | None, expected: bool
@@ -70,18 +66,15 @@ def marker(at: int, how: str = "abort", epoch: int = 5, producer_id: int = 7) ->
     return RecordBatch(at, at, producer_id, epoch, True, how, 1)
 
 
-@pytest.mark.parametrize(
-    ("batches", "expected"),
-    [
-        # 1 Two batches and the broker's marker, one epoch higher; another producer's lie between.
-        ([data(10, 14), data(15, 15, producer_id=8), data(16, 19), marker(20)], (10, 19, 9)),
-        # 2 A committed transaction of the same producer before it is not lost.
-        ([data(2, 4), marker(5, "commit", 4), data(6, 6), marker(7)], (6, 6, 1)),
-        # 3 The coordinator knew the partition, but nothing was written: nothing is lost.
-        ([marker(9)], (None, None, 0)),
-        # 4 Protocol 0: several aborts of one epoch; the last one counts.
-        ([data(1, 1, 5), marker(2), data(3, 5, 5), marker(6)], (3, 5, 3)),
-    ],
+@cases(
+    # 1 Two batches and the broker's marker, one epoch higher; another producer's lie between.
+    ([data(10, 14), data(15, 15, producer_id=8), data(16, 19), marker(20)], (10, 19, 9)),
+    # 2 A committed transaction of the same producer before it is not lost.
+    ([data(2, 4), marker(5, "commit", 4), data(6, 6), marker(7)], (6, 6, 1)),
+    # 3 The coordinator knew the partition, but nothing was written: nothing is lost.
+    ([marker(9)], (None, None, 0)),
+    # 4 Protocol 0: several aborts of one epoch; the last one counts.
+    ([data(1, 1, 5), marker(2), data(3, 5, 5), marker(6)], (3, 5, 3)),
 )
 def test_what_was_lost_is_read_from_the_batches_before_the_marker(
     batches: list[RecordBatch], expected: tuple[int | None, int | None, int]
@@ -89,9 +82,13 @@ def test_what_was_lost_is_read_from_the_batches_before_the_marker(
     assert lost_in(P0, batches, 7, 5) == LostRecords(*P0, *expected, True)
 
 
-def test_without_its_marker_no_record_counts_as_lost() -> None:
+def test_nothing_is_counted_as_lost_without_its_marker_and_nothing_unblocked_without_timestamps() -> None:
     assert lost_in(P0, [data(1, 9), marker(10, epoch=4), marker(11, producer_id=8)], 7, 5) is None
     assert lost_in(P0, [data(1, 9)._replace(transactional=False), data(10, 11)], 7, 5) is None
+    batches = [data(10, 14), marker(20)]
+    lost = lost_in(P0, batches, 7, 5)
+    assert lost is not None
+    assert unblocked_ms(lost, batches, 7) is None
 
 
 EPISODE = Episode(
@@ -103,59 +100,40 @@ EPISODE = Episode(
 PASSED = {P0: Ends(160, NOW_MS + 900), P1: Ends(9, NOW_MS + 1_400)}
 
 
-@pytest.mark.parametrize(
-    ("ends", "why"),
-    [
-        ({P0: Ends(160, NOW_MS + 900)}, "one partition is unseen"),
-        ({**PASSED, P0: Ends(119, NOW_MS + 900)}, "the LSO stands at its last record"),
-        ({**PASSED, P1: Ends(7, NOW_MS + 900)}, "the LSO has not passed it in the other one"),
-    ],
-)
-def test_readers_are_blocked_until_the_lso_has_passed_in_every_partition(
-    ends: dict[TopicPartition, Ends | None], why: str
-) -> None:
-    held = advance_episode(EPISODE, Since(ends, {}, None), now_ms=NOW_MS + 2_000)
-    assert held.released_ms is None, why
+RELEASED = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
 
 
-def test_nothing_is_unblocked_before_all_blocked_partitions_are_known() -> None:
-    unknown = replace(EPISODE, complete=False)
-    assert advance_episode(unknown, Since(PASSED, {}, None), now_ms=NOW_MS).released_ms is None
+def test_readers_are_blocked_until_the_lso_has_passed_in_every_partition() -> None:
+    for episode, ends, why in (
+        (EPISODE, {P0: PASSED[P0]}, "one partition is unseen"),
+        (EPISODE, {**PASSED, P0: Ends(119, NOW_MS + 900)}, "the LSO stands at its last record"),
+        (EPISODE, {**PASSED, P1: Ends(7, NOW_MS + 900)}, "the LSO has not passed it in the other one"),
+        (replace(EPISODE, complete=False), PASSED, "not all blocked partitions are known"),
+    ):
+        held = advance_episode(episode, Since(ends, {}, None), now_ms=NOW_MS + 2_000)
+        assert held.released_ms is None, why
+    readable = (RecoveryOutcome.OPEN, NOW_MS + 1_400, 62)
+    assert (RELEASED.outcome, RELEASED.released_ms, RELEASED.records_released) == readable
 
 
-def test_records_that_became_readable_are_counted() -> None:
-    released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
-    assert (released.released_ms, released.records_released) == (NOW_MS + 1_400, 62)
-    assert released.outcome is RecoveryOutcome.OPEN
-
-
-def test_a_recovery_whose_topics_are_all_deleted_is_closed_at_once() -> None:
+def test_a_recovery_whose_topics_are_all_deleted_is_closed_at_once_unless_readers_passed_before() -> None:
     deleted = replace(EPISODE, held=(), deleted=True, completed_ms=NOW_MS + 10)
-    over = advance_episode(deleted, NOTHING, now_ms=NOW_MS + 2_000)
-    assert (over.outcome, over.closed_ms, over.released_ms) == (
-        RecoveryOutcome.TOPIC_DELETED,
-        NOW_MS + 2_000,
-        None,
-    )
+    for episode, now_ms, expected in (
+        (deleted, NOW_MS + 2_000, (RecoveryOutcome.TOPIC_DELETED, NOW_MS + 2_000, None)),
+        (replace(RELEASED, deleted=True), NOW_MS + 3_000, (RecoveryOutcome.OPEN, None, NOW_MS + 1_400)),
+    ):
+        over = advance_episode(episode, NOTHING, now_ms=now_ms)
+        assert (over.outcome, over.closed_ms, over.released_ms) == expected
 
 
-def test_readers_that_passed_before_the_topic_was_deleted_count_as_unblocked() -> None:
-    released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
-    gone = advance_episode(replace(released, deleted=True), NOTHING, now_ms=NOW_MS + 3_000)
-    assert (gone.outcome, gone.released_ms) == (RecoveryOutcome.OPEN, NOW_MS + 1_400)
-
-
-@pytest.mark.parametrize(
-    ("stamps_ms", "expected", "noticed", "why"),
-    [
-        ((12, 17), 17, False, "with the last marker"),
-        ((12, 650), 650, False, "another transaction blocked them for longer"),
-        ((12, 3_000), 1_400, False, "a leader's clock is a little ahead: never after we noticed it"),
-        ((3, 7), 10, False, "a leader's clock is a little behind: never before it was decided"),
-        ((12, None), 1_400, True, "one log was not read: we know when we noticed it"),
-        ((12, 3_600_000), 1_400, True, "a leader's clock is wrong"),
-        ((-3_600_000, -3_600_000), 1_400, True, "all of their clocks are wrong"),
-    ],
+@cases(
+    ((12, 17), 17, False, "with the last marker"),
+    ((12, 650), 650, False, "another transaction blocked them for longer"),
+    ((12, 3_000), 1_400, False, "a leader's clock is a little ahead: never after we noticed it"),
+    ((3, 7), 10, False, "a leader's clock is a little behind: never before it was decided"),
+    ((12, None), 1_400, True, "one log was not read: we know when we noticed it"),
+    ((12, 3_600_000), 1_400, True, "a leader's clock is wrong"),
+    ((-3_600_000, -3_600_000), 1_400, True, "all of their clocks are wrong"),
 )
 def test_the_unblocked_instant_is_that_of_the_markers_or_of_the_poll(
     stamps_ms: tuple[int | None, int | None], expected: int, noticed: bool, why: str
@@ -163,16 +141,14 @@ def test_the_unblocked_instant_is_that_of_the_markers_or_of_the_poll(
     hour = 3_600_000
     stamps = [None if ms is None else NOW_MS + ms - hour for ms in stamps_ms]
     held = tuple(
-        each._replace(marker_ms=ms, unblocked_ms=ms) for each, ms in zip(EPISODE.held, stamps, strict=True)
+        part._replace(marker_ms=ms, unblocked_ms=ms) for part, ms in zip(EPISODE.held, stamps, strict=True)
     )
     episode = replace(EPISODE, held=held, completed_ms=NOW_MS + 10, clock_ms=hour)
     released = advance_episode(episode, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     assert (released.released_ms, released.release_noticed) == (NOW_MS + expected, noticed), why
 
 
-@pytest.mark.parametrize(
-    ("blocked_ms", "expected"), [(0, 900), (1, 1_101)], ids=["alone", "another one blocked them as well"]
-)
+@cases((0, 900), (1, 1_101), ids=["alone", "another one blocked them as well"])
 def test_a_leaders_clock_never_puts_the_unblocked_instant_after_the_next_commit(
     blocked_ms: int, expected: int
 ) -> None:
@@ -197,37 +173,25 @@ def test_a_group_is_consuming_again_when_its_own_offset_moved() -> None:
     assert later.waited == moved.waited
 
 
-def test_a_recovery_ends_with_the_next_commit() -> None:
-    since = Since(PASSED, {}, ("payments-7", NOW_MS + 5_000))
-    over = advance_episode(EPISODE, since, now_ms=NOW_MS + 6_000)
-    assert (over.outcome, over.closed_ms, over.resumed_by) == (
-        RecoveryOutcome.RESUMED,
-        NOW_MS + 5_000,
-        "payments-7",
-    )
-
-
-def test_a_commit_does_not_end_a_recovery_while_readers_are_blocked() -> None:
-    since = Since({}, {}, ("payments-7", NOW_MS + 5_000))
-    held = advance_episode(EPISODE, since, now_ms=NOW_MS + 6_000)
-    assert (held.outcome, held.resumed_ms, held.closed_ms) == (RecoveryOutcome.OPEN, NOW_MS + 5_000, None)
-
-
-def test_ten_minutes_without_a_commit_end_as_unblocked_without_its_producer() -> None:
-    released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
-    waits = advance_episode(released, NOTHING, now_ms=NOW_MS + 1_400 + RESUMES_WITHIN_MS)
-    assert waits.outcome is RecoveryOutcome.OPEN
-    over = advance_episode(released, NOTHING, now_ms=NOW_MS + 1_401 + RESUMES_WITHIN_MS)
-    assert over.outcome is RecoveryOutcome.NOT_RESUMED
-
-
-def test_a_recovery_without_visibility_for_a_day_ends_as_unobserved() -> None:
-    assert advance_episode(EPISODE, NOTHING, now_ms=NOW_MS + 86_400_001).outcome is RecoveryOutcome.UNSEEN
-
-
-def test_an_ended_recovery_does_not_change() -> None:
-    over = advance_episode(EPISODE, Since(PASSED, {}, ("payments-7", NOW_MS)), now_ms=NOW_MS + 2_000)
+def test_a_recovery_ends_with_the_next_commit_unless_readers_are_blocked() -> None:
+    commit = ("payments-7", NOW_MS + 5_000)
+    for ends, outcome, closed_ms in (
+        ({}, RecoveryOutcome.OPEN, None),
+        (PASSED, RecoveryOutcome.RESUMED, NOW_MS + 5_000),
+    ):
+        over = advance_episode(EPISODE, Since(ends, {}, commit), now_ms=NOW_MS + 6_000)
+        assert (over.outcome, over.closed_ms) == (outcome, closed_ms)
+        assert (over.resumed_by, over.resumed_ms) == commit
     assert advance_episode(over, Since(PASSED, {}, ("other", NOW_MS + 9)), now_ms=NOW_MS + 99_000_000) == over
+
+
+def test_a_recovery_ends_ten_minutes_after_readers_go_on_or_after_a_day_without_visibility() -> None:
+    for episode, after_ms, outcome in (
+        (RELEASED, 1_400 + RESUMES_WITHIN_MS, RecoveryOutcome.OPEN),
+        (RELEASED, 1_401 + RESUMES_WITHIN_MS, RecoveryOutcome.NOT_RESUMED),
+        (EPISODE, 86_400_001, RecoveryOutcome.UNSEEN),
+    ):
+        assert advance_episode(episode, NOTHING, now_ms=NOW_MS + after_ms).outcome is outcome
 
 
 def test_an_unblocking_observed_before_its_cause_counts_from_the_abort() -> None:
@@ -236,118 +200,77 @@ def test_an_unblocking_observed_before_its_cause_counts_from_the_abort() -> None
     assert advance_episode(EPISODE, Since(early, {}, None), now_ms=NOW_MS + 900).released_ms == NOW_MS
 
 
-def with_timestamp(batch: RecordBatch, ms: int) -> RecordBatch:
+def stamped(batch: RecordBatch, ms: int) -> RecordBatch:
     return batch._replace(max_timestamp_ms=NOW_MS + ms)
 
 
-MINE = [with_timestamp(data(10, 14), 0), with_timestamp(marker(20), 500)]
+def other(first: int, last: int) -> RecordBatch:
+    return data(first, last, producer_id=8)
 
 
-@pytest.mark.parametrize(
-    ("others", "expected", "why"),
-    [
-        ([], 500, "its own marker"),
-        (
-            [data(12, 13, producer_id=8), with_timestamp(marker(30, "commit", producer_id=8), 900)],
-            900,
-            "begun among them",
-        ),
-        (
-            [data(12, 13, producer_id=8), with_timestamp(marker(18, "commit", producer_id=8), 400)],
-            500,
-            "it ended before",
-        ),
-        (
-            [data(15, 16, producer_id=8), with_timestamp(marker(30, "commit", producer_id=8), 900)],
-            500,
-            "begun behind them",
-        ),
-        (
-            [with_timestamp(marker(30, "abort", producer_id=8), 900)],
-            900,
-            "one that began before what was read",
-        ),
-        (
-            [
-                with_timestamp(marker(5, "abort", producer_id=8), 10),
-                data(16, 16, producer_id=8),
-                with_timestamp(marker(30, producer_id=8), 900),
-            ],
-            500,
-            "its earlier one ended before, its next one began behind them",
-        ),
-        ([data(12, 13, producer_id=8)._replace(transactional=False)], 500, "not in a transaction"),
-    ],
+def ended(at: int, ms: int, how: str = "commit") -> RecordBatch:
+    return stamped(marker(at, how, producer_id=8), ms)
+
+
+MINE = [stamped(data(10, 14), 0), stamped(marker(20), 500)]
+
+
+@cases(
+    ([], 500, "its own marker"),
+    ([other(12, 13), ended(30, 900)], 900, "begun among them"),
+    ([other(12, 13), ended(18, 400)], 500, "it ended before"),
+    ([other(15, 16), ended(30, 900)], 500, "begun behind them"),
+    ([ended(30, 900, "abort")], 900, "one that began before what was read"),
+    (
+        [ended(5, 10, "abort"), other(16, 16), ended(30, 900, "abort")],
+        500,
+        "its earlier one ended before, its next one began behind them",
+    ),
+    ([other(12, 13)._replace(transactional=False)], 500, "not in a transaction"),
 )
 def test_other_transactions_may_block_the_same_records(
     others: list[RecordBatch], expected: int, why: str
 ) -> None:
-    batches = sorted([*MINE, *others], key=lambda each: each.first)
+    batches = sorted([*MINE, *others], key=lambda batch: batch.first)
     lost = lost_in(P0, batches, 7, 5)
     assert lost is not None
     assert unblocked_ms(lost, batches, 7) == NOW_MS + expected, why
-
-
-def test_without_timestamps_the_unblocked_instant_is_unknown() -> None:
-    batches = [data(10, 14), marker(20)]
-    lost = lost_in(P0, batches, 7, 5)
-    assert lost is not None
-    assert unblocked_ms(lost, batches, 7) is None
 
 
 RANGE = LostRecords(*P0, 10, 14, 5, True)
 EMPTY = LostRecords(*P0, None, None, 0, True)
 
 
-@pytest.mark.parametrize(
-    ("topic", "now", "expected"),
-    [
-        (WrittenTopic("payments", "a", True), TopicNow("a"), ""),
-        (WrittenTopic("payments", "a", True), TopicNow("b"), RECREATED),
-        (WrittenTopic("payments", "a", True), TopicNow(deleted=True), DELETED),
-        (WrittenTopic("payments"), TopicNow(deleted=True), DELETED),
-        (WrittenTopic("payments"), TopicNow("b"), ""),
-        (WrittenTopic("payments", "a", True), TopicNow(hidden="no right"), ""),
-    ],
+WRITTEN = WrittenTopic("payments", "a", True)
+
+
+@cases(
+    (WRITTEN, TopicNow("a"), ""),
+    (WRITTEN, TopicNow("b"), RECREATED),
+    (WRITTEN, TopicNow(deleted=True), DELETED),
+    (WrittenTopic("payments"), TopicNow(deleted=True), DELETED),
+    (WrittenTopic("payments"), TopicNow("b"), ""),
+    (WRITTEN, TopicNow(hidden="no right"), ""),
 )
 def test_a_topic_with_another_id_is_another_topic(topic: WrittenTopic, now: TopicNow, expected: str) -> None:
     assert deletion_reason(topic, now) == expected
 
 
-@pytest.mark.parametrize(
-    ("lost", "topic", "now", "sure", "why"),
-    [
-        (RANGE, WrittenTopic("payments", "a", True), TopicNow("a"), True, "the same topic all the time"),
-        (
-            RANGE,
-            WrittenTopic("payments", "a"),
-            TopicNow("a"),
-            True,
-            "its records and its marker are in this log",
-        ),
-        (EMPTY, WrittenTopic("payments", "a", True), TopicNow("a"), True, "the same topic all the time"),
-        (
-            EMPTY,
-            WrittenTopic("payments", "a"),
-            TopicNow("a"),
-            False,
-            "a new topic has the marker and no records",
-        ),
+def test_a_count_is_certain_only_if_the_topic_is_the_same() -> None:
+    perhaps = WrittenTopic("payments", "a")
+    for lost, topic, now, sure, why in (
+        (RANGE, WRITTEN, TopicNow("a"), True, "the same topic all the time"),
+        (RANGE, perhaps, TopicNow("a"), True, "its records and its marker are in this log"),
+        (EMPTY, WRITTEN, TopicNow("a"), True, "the same topic all the time"),
+        (EMPTY, perhaps, TopicNow("a"), False, "a new topic has the marker and no records"),
         (RANGE, WrittenTopic("payments"), TopicNow(hidden="no right"), False, "its id may not be seen"),
-        (RANGE, WrittenTopic("payments", "a", True), TopicNow(), False, "the broker has no topic ids"),
-    ],
-)
-def test_a_count_is_certain_only_if_the_topic_is_the_same(
-    lost: LostRecords, topic: WrittenTopic, now: TopicNow, sure: bool, why: str
-) -> None:
-    found = same_topic(lost, topic, now)
-    assert (found.sure, bool(found.note)) == (sure, not sure), why
-    assert found[:5] == lost[:5]
-
-
-def test_a_more_precise_note_is_kept() -> None:
-    bounds = LostRecords(*P0, 10, None, None, False, "no right to read it")
-    assert same_topic(bounds, WrittenTopic("payments"), TopicNow("a")) == bounds
+        (RANGE, WRITTEN, TopicNow(), False, "the broker has no topic ids"),
+    ):
+        found = same_topic(lost, topic, now)
+        assert (found.sure, bool(found.note)) == (sure, not sure), why
+        assert found[:5] == lost[:5]
+    noted = LostRecords(*P0, 10, None, None, False, "no right to read it")
+    assert same_topic(noted, WrittenTopic("payments"), TopicNow("a")) == noted, "a more precise note is kept"
 
 
 @pytest.mark.parametrize("offset_ms", [0, 300, -300, 4_000, -4_000, 7_000, -7_000, 3_600_000, -3_600_000])
@@ -363,10 +286,10 @@ def test_instants_are_in_order_and_durations_true_for_any_delay_and_any_clock(of
             offset = follow_offset(offset, -offset_ms + dice.randrange(5_000), NOW_MS)
         assert offset is not None
         shift_ms = difference_ms(offset.ahead_ms)
-        stamped = [ms + offset_ms for ms in true]
-        opened, completed, _, resumed = (ms + shift_ms for ms in stamped)
+        clocks = [ms + offset_ms for ms in true]
+        opened, completed, _, resumed = (ms + shift_ms for ms in clocks)
         notice_ms = true[2] + dice.randrange(8_000)
-        for marker_ms in (stamped[2], None):
+        for marker_ms in (clocks[2], None):
             held = tuple(each._replace(marker_ms=marker_ms, unblocked_ms=marker_ms) for each in EPISODE.held)
             episode = replace(EPISODE, opened_ms=opened, completed_ms=completed, clock_ms=shift_ms, held=held)
             ends = dict.fromkeys(PASSED, Ends(200, notice_ms))
