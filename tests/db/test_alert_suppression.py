@@ -247,30 +247,30 @@ def test_every_pattern_is_matched_in_linear_time(pattern: str) -> None:
 
 
 @cases(
-    (1, "pay", "payments", False),
-    (2, "pay.*", "payments", True),
-    (3, "^pay.*$", "payments", True),
-    (4, "(?i)PAY.*", "payments", True),
-    (5, r".*\bments", "pay-ments", True),
-    (6, "a|ab", "ab", True),
-    (7, ".*", "two\nlines", False),
-    (8, "é.", "éü", True),
-    (9, "a.c", "a\ud800c", True),
-    (10, "a\ud800c", "a\ud800c", True),
+    ("pay", "payments", False),
+    ("pay.*", "payments", True),
+    ("^pay.*$", "payments", True),
+    ("(?i)PAY.*", "payments", True),
+    (r".*\bments", "pay-ments", True),
+    ("a|ab", "ab", True),
+    (".*", "two\nlines", False),
+    ("é.", "éü", True),
+    ("a.c", "a\ud800c", True),
+    ("a\ud800c", "a\ud800c", True),
 )
-def test_patterns_match_whole_texts(number: int, pattern: str, text: str, expected: bool) -> None:
-    assert compile_pattern(pattern)(text) is expected, f"case {number}"
+def test_patterns_match_whole_texts(pattern: str, text: str, expected: bool) -> None:
+    assert compile_pattern(pattern)(text) is expected
 
 
 @cases(
-    (1, "(", "missing ): ("),
-    (2, "a(?=b)", "invalid perl operator: (?="),
-    (3, r"(a)\1", r"invalid escape sequence: \1"),
-    (4, "(b{200}){200}", "invalid repetition size: {200}"),
-    (5, "a++", "bad repetition operator: ++"),
-    (6, r"\p{Greek}{1000}", "pattern too large"),
+    ("(", "missing ): ("),
+    ("a(?=b)", "invalid perl operator: (?="),
+    (r"(a)\1", r"invalid escape sequence: \1"),
+    ("(b{200}){200}", "invalid repetition size: {200}"),
+    ("a++", "bad repetition operator: ++"),
+    (r"\p{Greek}{1000}", "pattern too large"),
 )
-def test_an_unusable_pattern_is_refused(number: int, pattern: str, says: str) -> None:
+def test_an_unusable_pattern_is_refused(pattern: str, says: str) -> None:
     with pytest.raises(ValueError, match="is not a regular expression of RE2") as refused:
         compile_pattern(pattern)
-    assert says in str(refused.value), f"case {number}"
+    assert says in str(refused.value)

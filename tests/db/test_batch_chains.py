@@ -72,38 +72,38 @@ def test_a_decided_batch_in_progress_has_its_commits_pending() -> None:
 
 
 @cases(
-    (1, {}, 1_000, "DDDwww", "its driver is heard"),
-    (2, {"state": "failed"}, 1_000, "DDDBww", "it ended with an exception"),
-    (3, {"state": "stopped"}, 1_000, "DDDBww", "it was stopped"),
-    (4, {"state": "unheard", "heard_ms": None}, 1_000, "DDDwww", "no listener: who knows"),
-    (5, {"state": "unheard", "heard_ms": None}, 10_001, "DDDBww", "but nobody has gone on for long"),
-    (6, {}, 10_001, "DDDBww", "neither has a driver that is heard"),
+    ({}, 1_000, "DDDwww", "its driver is heard"),
+    ({"state": "failed"}, 1_000, "DDDBww", "it ended with an exception"),
+    ({"state": "stopped"}, 1_000, "DDDBww", "it was stopped"),
+    ({"state": "unheard", "heard_ms": None}, 1_000, "DDDwww", "no listener: who knows"),
+    ({"state": "unheard", "heard_ms": None}, 10_001, "DDDBww", "but nobody has gone on for long"),
+    ({}, 10_001, "DDDBww", "neither has a driver that is heard"),
 )
 def test_a_decision_is_completed_by_its_driver_or_by_recovery(
-    number: int, columns: dict[str, Any], after_ms: int, wanted: str, why: str
+    columns: dict[str, Any], after_ms: int, wanted: str, why: str
 ) -> None:
     row = query(**columns)
     batch(row)
     decision_row(row, decision(3))
     at_coordinator()
-    assert chain_letters(NOW_MS + after_ms) == wanted, f"case {number}: {why}"
+    assert chain_letters(NOW_MS + after_ms) == wanted, why
 
 
 @cases(
-    (1, "CompleteCommit", {}, "DDDDww", "committed"),
-    (2, "CompleteCommit", {"producer_epoch": 4, "client_version": 2}, "DDDDww", "by protocol 2"),
-    (3, "CompleteAbort", {"producer_epoch": 4}, "DDDBww", "timed out"),
-    (4, "Ongoing", {"started_ms": NOW_MS + 9, "producer_epoch": 4}, "DDD?ww", "the id has gone on"),
-    (5, "Ongoing", {"producer_id": 9}, "DDD?ww", "it has another producer id"),
+    ("CompleteCommit", {}, "DDDDww", "committed"),
+    ("CompleteCommit", {"producer_epoch": 4, "client_version": 2}, "DDDDww", "by protocol 2"),
+    ("CompleteAbort", {"producer_epoch": 4}, "DDDBww", "timed out"),
+    ("Ongoing", {"started_ms": NOW_MS + 9, "producer_epoch": 4}, "DDD?ww", "the id has gone on"),
+    ("Ongoing", {"producer_id": 9}, "DDD?ww", "it has another producer id"),
 )
 def test_a_link_follows_the_coordinators_state(
-    number: int, state: str, columns: dict[str, Any], wanted: str, why: str
+    state: str, columns: dict[str, Any], wanted: str, why: str
 ) -> None:
     row = query()
     batch(row)
     decision_row(row, decision(3))
     at_coordinator(0, state, **columns)
-    assert chain_letters() == wanted, f"case {number}: {why}"
+    assert chain_letters() == wanted, why
 
 
 def test_an_id_with_later_transactions_is_checked_in_its_history() -> None:
@@ -239,33 +239,33 @@ def test_only_a_batch_that_stays_uncommitted_changes_the_answer() -> None:
 
 
 @cases(
-    (1, NOW_MS, NOW_MS, NOW_MS - 600_000, False, "the driver's clock is ten minutes behind ours"),
-    (2, NOW_MS, NOW_MS + 10_000, NOW_MS, False, "not yet"),
-    (3, NOW_MS, NOW_MS + 10_001, NOW_MS, True, "two looks ten seconds apart have found it open"),
-    (4, NOW_MS, NOW_MS + 10_001, NOW_MS + 900_000, True, "the driver's clock is ahead of ours"),
-    (5, NOW_MS, NOW_MS + 500, NOW_MS - 600_000, False, "a store so slow that no second look was made"),
+    (NOW_MS, NOW_MS, NOW_MS - 600_000, False, "the driver's clock is ten minutes behind ours"),
+    (NOW_MS, NOW_MS + 10_000, NOW_MS, False, "not yet"),
+    (NOW_MS, NOW_MS + 10_001, NOW_MS, True, "two looks ten seconds apart have found it open"),
+    (NOW_MS, NOW_MS + 10_001, NOW_MS + 900_000, True, "the driver's clock is ahead of ours"),
+    (NOW_MS, NOW_MS + 500, NOW_MS - 600_000, False, "a store so slow that no second look was made"),
 )
 def test_a_decision_is_overdue_by_the_instants_of_polls(
-    number: int, first_seen_ms: int, seen_ms: int, decided_ms: int, overdue: bool, why: str
+    first_seen_ms: int, seen_ms: int, decided_ms: int, overdue: bool, why: str
 ) -> None:
     row = query(seen_ms=seen_ms)
     kept = decision_row(row, decision(3, at_ms=decided_ms))
     kept.first_seen_ms = first_seen_ms
-    assert is_overdue(row, kept, NOW_MS + 25_000) is overdue, f"case {number}: {why}"
+    assert is_overdue(row, kept, NOW_MS + 25_000) is overdue, why
 
 
 @cases(
-    (1, {"heard_ms": NOW_MS - 3_000}, 1,
+    ({"heard_ms": NOW_MS - 3_000}, 1,
      "Batch 3 is prepared and the driver is gone (no heartbeat since 11:06:37 UTC): a restart finishes "
      "it until 11:07:40 UTC."),
-    (2, {"state": "failed", "ended_ms": NOW_MS}, 1,
+    ({"state": "failed", "ended_ms": NOW_MS}, 1,
      "Batch 3 is prepared and the driver is gone (failed at 11:06:40 UTC): a restart finishes it until "
      "11:07:40 UTC."),
-    (3, {"state": "stopped", "ended_ms": NOW_MS}, 2,
+    ({"state": "stopped", "ended_ms": NOW_MS}, 2,
      "Batch 3 is prepared and the driver is gone (stopped at 11:06:40 UTC): a restart finishes it."),
 )  # fmt: skip
 def test_a_stopped_driver_with_a_prepared_batch_is_named_with_its_deadline(
-    number: int, columns: dict[str, Any], committed: int, headline: str
+    columns: dict[str, Any], committed: int, headline: str
 ) -> None:
     factories.collectors("checkpoints")
     row = query(prepared=1, heartbeat_every_ms=5_000, **columns)
@@ -273,7 +273,7 @@ def test_a_stopped_driver_with_a_prepared_batch_is_named_with_its_deadline(
     for each in range(2):
         at_coordinator(each, "CompleteCommit" if each < committed else "Ongoing")
     found = safe_to_stop(row, after_ms=10_500)
-    assert (found.headline, found.safe) == (headline, True), f"case {number}"
+    assert (found.headline, found.safe) == (headline, True)
     assert found.sentence.startswith("Restart orders ")
 
 
@@ -287,13 +287,13 @@ def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
 
 
 @cases(
-    (1, {"checkpoint": ""}, "no configured root holds its checkpoint"),
-    (2, {"error": "permission denied"}, "permission denied"),
+    ({"checkpoint": ""}, "no configured root holds its checkpoint"),
+    ({"error": "permission denied"}, "permission denied"),
 )
-def test_an_unread_query_has_no_answer(number: int, columns: dict[str, Any], word: str) -> None:
+def test_an_unread_query_has_no_answer(columns: dict[str, Any], word: str) -> None:
     factories.collectors("checkpoints")
     found = safe_to_stop(query(finished=3, **columns))
-    assert found.safe is None, f"case {number}"
+    assert found.safe is None
     assert word in found.sentence
 
 

@@ -111,15 +111,15 @@ def test_an_abort_after_the_decision_is_a_loss_of_the_same_incident(tick: Tick) 
 
 
 @cases(
-    (1, True, NOW_MS - 120_000, "a savepoint decides only for who is restored from it"),
-    (2, False, NOW_MS - 50_000, "the id is used again, under the same epoch"),
+    (True, NOW_MS - 120_000, "a savepoint decides only for who is restored from it"),
+    (False, NOW_MS - 50_000, "the id is used again, under the same epoch"),
 )
 def test_what_the_checkpoint_does_not_decide_is_no_finding(
-    tick: Tick, number: int, is_savepoint: bool, started_ms: int, why: str
+    tick: Tick, is_savepoint: bool, started_ms: int, why: str
 ) -> None:
     job("copy-0-41", is_savepoint=is_savepoint)
     factories.transaction("copy-0-41", started_ms=started_ms)
-    assert tick() == {}, f"case {number}: {why}"
+    assert tick() == {}, why
 
 
 def test_a_hidden_folder_neither_opens_nor_closes(tick: Tick) -> None:
@@ -189,13 +189,13 @@ def test_a_commit_of_what_was_open_everywhere_is_not_suspected(watch: CommitWatc
 
 
 @cases(
-    (1, 800, None, True, "it is not open there any more"),
-    (2, 800, 805, True, "its first record there is another one"),
-    (3, None, None, True, "it never was"),
-    (4, None, 805, False, "it is now"),
+    (800, None, True, "it is not open there any more"),
+    (800, 805, True, "its first record there is another one"),
+    (None, None, True, "it never was"),
+    (None, 805, False, "it is now"),
 )
 def test_what_is_suspected(
-    watch: CommitWatch, number: int, first: int | None, then: int | None, is_suspected: bool, why: str
+    watch: CommitWatch, first: int | None, then: int | None, is_suspected: bool, why: str
 ) -> None:
     if first is not None:
         open_at(first)
@@ -206,7 +206,7 @@ def test_what_is_suspected(
     follow(watch, 2, 3, 4)
     end()
     follow(watch, 5)
-    assert bool(watch.suspected) is is_suspected, f"case {number}: {why}"
+    assert bool(watch.suspected) is is_suspected, why
 
 
 @cases(("hanging", NOW_MS, None), ("open", STARTED_MS - 1, None), ("open", STARTED_MS, 800))

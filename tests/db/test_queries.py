@@ -63,18 +63,18 @@ def safe(row: Query) -> tuple[bool | None, str]:
 
 
 @cases(
-    (1, {"end": 20}, "critical", "gone was deleted with 10 unread records"),
-    (2, {"end": 11}, "critical", "gone was deleted with 1 unread record"),
-    (3, {"end": 10}, "warning", "gone was deleted; all of it was read"),
-    (4, {"end": 20, "log_start": 15}, "critical", "gone was deleted with 5 unread records"),
-    (5, {"end": None}, "warning", "gone was deleted, and how many records were unread is not known"),
+    ({"end": 20}, "critical", "gone was deleted with 10 unread records"),
+    ({"end": 11}, "critical", "gone was deleted with 1 unread record"),
+    ({"end": 10}, "warning", "gone was deleted; all of it was read"),
+    ({"end": 20, "log_start": 15}, "critical", "gone was deleted with 5 unread records"),
+    ({"end": None}, "warning", "gone was deleted, and how many records were unread is not known"),
 )
 def test_a_deleted_topic_is_found_and_its_query_is_not_safe(
-    number: int, facts: dict[str, Any], severity: str, words: str
+    facts: dict[str, Any], severity: str, words: str
 ) -> None:
     row = reads(gone={0: 10})
     deleted("gone", **facts)
-    assert found() == [(severity, f"orders: {words}")], f"case {number}"
+    assert found() == [(severity, f"orders: {words}")]
     assert safe(row) == (False, f"Do not restart orders now: {words}.")
 
 
@@ -105,13 +105,13 @@ def test_a_topic_that_was_never_listed_is_not_known_to_be_deleted() -> None:
 
 
 @cases(
-    (1, None, "no list was read yet"),
-    (2, NOW_MS - HOUR_MS + 9_000, "the list may be older than the topic"),
+    (None, "no list was read yet"),
+    (NOW_MS - HOUR_MS + 9_000, "the list may be older than the topic"),
 )
-def test_nothing_is_missed_before_a_list_shows_it(number: int, full_ms: int | None, why: str) -> None:
+def test_nothing_is_missed_before_a_list_shows_it(full_ms: int | None, why: str) -> None:
     row = reads(elsewhere={0: 10})
     Collector.objects.update(detail={"full_ms": full_ms})
-    assert found() == [], f"case {number}: {why}"
+    assert found() == [], why
     assert safe(row)[0] is True
 
 
@@ -156,18 +156,16 @@ def add_query(position: int, *, topic: str = "orders", ident: str = "q-1", finis
 
 
 @cases(
-    (1, 812, "orders", True, "exactly at the LSO"),
-    (2, 813, "orders", False, "past it: it reads uncommitted"),
-    (3, 811, "orders", False, "it has work before it"),
-    (4, 812, "other", False, "another topic"),
+    (812, "orders", True, "exactly at the LSO"),
+    (813, "orders", False, "past it: it reads uncommitted"),
+    (811, "orders", False, "it has work before it"),
+    (812, "other", False, "another topic"),
 )
-def test_a_query_at_the_lso_is_blocked(
-    number: int, position: int, topic: str, is_told: bool, why: str
-) -> None:
+def test_a_query_at_the_lso_is_blocked(position: int, topic: str, is_told: bool, why: str) -> None:
     row = block_partition()
     add_query(position, topic=topic)
     found = blocking.waits_of([row])[row.pk].queries
-    assert [each.ident for each in found] == ["q-1"] * is_told, f"case {number}: {why}"
+    assert [each.ident for each in found] == ["q-1"] * is_told, why
 
 
 def test_a_blocked_query_has_its_beginning_and_its_partition() -> None:
@@ -207,13 +205,13 @@ def at(*positions: int) -> list[list[str]]:
 
 
 @cases(
-    (1, (762,), 0, (50, 5_050)),
-    (2, (762, 762, 762), 0, (50, 5_050)),
-    (3, (800, 762, 812), 0, (50, 5_050)),
-    (4, (762,), 802, (10, 5_050)),
-    (5, (762,), 812, (0, 5_050)),
+    ((762,), 0, (50, 5_050)),
+    ((762, 762, 762), 0, (50, 5_050)),
+    ((800, 762, 812), 0, (50, 5_050)),
+    ((762,), 802, (10, 5_050)),
+    ((762,), 812, (0, 5_050)),
 )
-def test_lag(number: int, positions: tuple[int, ...], log_start: int, lags: tuple[int, int]) -> None:
+def test_lag(positions: tuple[int, ...], log_start: int, lags: tuple[int, int]) -> None:
     row = query()
     batch(row, 2, committed_ms=NOW_MS, offsets=at(*positions))
     factories.partition()
@@ -221,7 +219,7 @@ def test_lag(number: int, positions: tuple[int, ...], log_start: int, lags: tupl
     sources = query_sources([row])[row.pk]
     assert len(sources) == len(positions)
     found = query_lag(sources)
-    assert (found.lag_lso, found.lag_hw, found.partitions) == (*lags, 1), f"case {number}"
+    assert (found.lag_lso, found.lag_hw, found.partitions) == (*lags, 1)
 
 
 def test_a_query_reads_a_partition_once_whatever_its_sources() -> None:

@@ -131,19 +131,17 @@ def test_timeouts_of_single_use_ids_count_for_their_application(figures: Cluster
 
 
 @cases(
-    (1, 3_000, 4, "before the first"),
-    (2, 350, 3, "between the first and the second"),
-    (3, 30, 0, "after the last"),
+    (3_000, 4, "before the first"),
+    (350, 3, "between the first and the second"),
+    (30, 0, "after the last"),
 )
 def test_a_commit_of_its_application_ends_the_row(
-    figures: ClusterBaselines, number: int, committed_s_ago: int, times: int, why: str
+    figures: ClusterBaselines, committed_s_ago: int, times: int, why: str
 ) -> None:
     factories.counters(commit=1, at_ms=NOW_MS - committed_s_ago * 1_000)
     for offset in range(4):
         factories.transition(TransitionKind.TIMEOUT, f"payments-{offset}", 400 - 100 * offset, offset=offset)
-    assert [each.times for each in recent_activity(figures).timeouts] == ([times] if times else []), (
-        f"{number}: {why}"
-    )
+    assert [each.times for each in recent_activity(figures).timeouts] == ([times] if times else []), why
 
 
 def test_a_commit_beyond_the_window_of_minutes_is_found_too(figures: ClusterBaselines) -> None:

@@ -153,14 +153,14 @@ def test_members_are_those_that_the_log_names(lease: Lease) -> None:
 
 
 @cases(
-    (1, "Stable", '{"a":["c","h",["elsewhere"]]}', "LEFT"),
-    (2, "Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h",["t"]]}', "STOP"),
-    (3, "Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h"]}', "STOP"),
-    (4, "Empty", '{"a":["c","h",["elsewhere"]]}', "STOP"),
-    (5, "Stable", "{}", "STOP"),
+    ("Stable", '{"a":["c","h",["elsewhere"]]}', "LEFT"),
+    ("Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h",["t"]]}', "STOP"),
+    ("Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h"]}', "STOP"),
+    ("Empty", '{"a":["c","h",["elsewhere"]]}', "STOP"),
+    ("Stable", "{}", "STOP"),
 )
 def test_a_group_that_left_a_topic_has_not_stopped(
-    lease: Lease, number: int, state: str, members: str, status: str
+    lease: Lease, state: str, members: str, status: str
 ) -> None:
     GroupRecord.objects.create(
         cluster_id=lease.cluster_id, key=key_of(b"g"), group_id="g", members=members, log_partition=3,
@@ -170,9 +170,7 @@ def test_a_group_that_left_a_topic_has_not_stopped(
     for late_ms in (0, 90_000):
         group = replace(observed_group(offset=10), state=state)
         save(lease, groups_poll({"g": group}, NOW_MS + late_ms))
-    assert (GroupOffset.objects.get().status, Group.objects.get().status) == (status, status), (
-        f"case {number}"
-    )
+    assert (GroupOffset.objects.get().status, Group.objects.get().status) == (status, status)
 
 
 def test_a_pending_commit_is_a_row_that_names_its_transaction(lease: Lease) -> None:

@@ -119,53 +119,46 @@ OLD = item("old", ago_s=9_000)
 
 
 @cases(
-    (1, [item("a", ago_s=29)], [], [], "the first message waits for more"),
-    (2, [item("a", ago_s=30)], [], [(FIRST, ["a"], [])], "and is sent after group_wait"),
-    (3, [item("a", ago_s=30), item("b", ago_s=1)], [], [(FIRST, ["a", "b"], [])], "with what came"),
-    (4, [ended_item("a", 60)], [], [], "resolved before anybody was told: nothing"),
-    (5, [OLD, item("b")], [last_sent(299, "old")], [], "the next one waits for group_interval"),
-    (6, [OLD, item("b")], [last_sent(300, "old")], [(NEW, ["b", "old"], [])], "and says all that fires"),
-    (7, [OLD, item("b", ago_s=29)], [last_sent(900, "old")], [], "what is new waits for more as well"),
-    (8, [OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], [(RESOLVED, ["old"], ["b"])],
-     "one is over"),
-    (9, [ended_item("old", 60)], [last_sent(900, "old")], [(ALL, [], ["old"])], "all are over"),
-    (10, [ended_item("old", 60)], [last_sent(200, "old")], [], "not before group_interval"),
-    (11, [ended_item("a", 60), item("b")], [last_sent(900, "a")], [(NEW, ["b"], ["a"])], "new is worth more"),
-    (12, [OLD], [last_sent(3_599, "old")], [], "told, and nothing is new"),
-    (13, [OLD], [last_sent(3_600, "old")], [(REPEAT, ["old"], [])], "told again after repeat_interval"),
-    (14, [OLD], [last_sent(9_000, "old", through=False)], [], "not while the one before is under way"),
-    (15, [ended_item("old", 60)], [last_sent(9_000, "old", through=False)], [], "the end neither"),
-    (16, [item("a", severity="info")], [], [], "below the channel's severity"),
-    (17, [replace(OLD, severity="critical")], [last_sent(900, "old")], [(NEW, ["old"], [])], "worse"),
-    (18, [replace(OLD, severity="info")], [last_sent(9_000, "old")], [], "told, and unwanted by now"),
-    (19, [], [last_sent(900, "gone")], [], "nothing is known of it any more"),
-    (20, [item("a"), item("b", rule="x")], [], [(FIRST, ["a"], []), (FIRST, ["b"], [])], "two groups"),
-    (21, [item("a")], [last_sent(5)], [(FIRST, ["a"], [])], "after an end it begins anew"),
-    (22, [item("a", loud_ms=NOW)], [], [], "it was muted until now: it waits from now on"),
+    ([item("a", ago_s=29)], [], [], "the first message waits for more"),
+    ([item("a", ago_s=30)], [], [(FIRST, ["a"], [])], "and is sent after group_wait"),
+    ([item("a", ago_s=30), item("b", ago_s=1)], [], [(FIRST, ["a", "b"], [])], "with what came"),
+    ([ended_item("a", 60)], [], [], "resolved before anybody was told: nothing"),
+    ([OLD, item("b")], [last_sent(299, "old")], [], "the next one waits for group_interval"),
+    ([OLD, item("b")], [last_sent(300, "old")], [(NEW, ["b", "old"], [])], "and says all that fires"),
+    ([OLD, item("b", ago_s=29)], [last_sent(900, "old")], [], "what is new waits for more as well"),
+    ([OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], [(RESOLVED, ["old"], ["b"])], "one is over"),
+    ([ended_item("old", 60)], [last_sent(900, "old")], [(ALL, [], ["old"])], "all are over"),
+    ([ended_item("old", 60)], [last_sent(200, "old")], [], "not before group_interval"),
+    ([ended_item("a", 60), item("b")], [last_sent(900, "a")], [(NEW, ["b"], ["a"])], "new is worth more"),
+    ([OLD], [last_sent(3_599, "old")], [], "told, and nothing is new"),
+    ([OLD], [last_sent(3_600, "old")], [(REPEAT, ["old"], [])], "told again after repeat_interval"),
+    ([OLD], [last_sent(9_000, "old", through=False)], [], "not while the one before is under way"),
+    ([ended_item("old", 60)], [last_sent(9_000, "old", through=False)], [], "the end neither"),
+    ([item("a", severity="info")], [], [], "below the channel's severity"),
+    ([replace(OLD, severity="critical")], [last_sent(900, "old")], [(NEW, ["old"], [])], "worse"),
+    ([replace(OLD, severity="info")], [last_sent(9_000, "old")], [], "told, and unwanted by now"),
+    ([], [last_sent(900, "gone")], [], "nothing is known of it any more"),
+    ([item("a"), item("b", rule="x")], [], [(FIRST, ["a"], []), (FIRST, ["b"], [])], "two groups"),
+    ([item("a")], [last_sent(5)], [(FIRST, ["a"], [])], "after an end it begins anew"),
+    ([item("a", loud_ms=NOW)], [], [], "it was muted until now: it waits from now on"),
 )  # fmt: skip
 def test_a_group_is_notified_after_its_waits(
-    number: int, items: list[Item], held: list[LastNotification], expected: list[Any], why: str
+    items: list[Item], held: list[LastNotification], expected: list[Any], why: str
 ) -> None:
-    assert pending_summary(decide_groups(items, held)) == expected, f"case {number}: {why}"
+    assert pending_summary(decide_groups(items, held)) == expected, why
 
 
 @cases(
-    (1, [item("a")], [], "a", [], "nobody is told of what is muted"),
-    (2, [item("a"), item("b")], [], "a", [(FIRST, ["b"], [])], "of others they are"),
-    (3, [OLD], [last_sent(9_000, "old")], ["old"], [], "nor told again"),
-    (4, [ended_item("old", 60)], [last_sent(900, "old")], ["old"], [(ALL, [], ["old"])], "its end is told"),
-    (5, [OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], ["old"], [(RESOLVED, [], ["b"])],
-     "held yet"),
+    ([item("a")], [], "a", [], "nobody is told of what is muted"),
+    ([item("a"), item("b")], [], "a", [(FIRST, ["b"], [])], "of others they are"),
+    ([OLD], [last_sent(9_000, "old")], ["old"], [], "nor told again"),
+    ([ended_item("old", 60)], [last_sent(900, "old")], ["old"], [(ALL, [], ["old"])], "its end is told"),
+    ([OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], ["old"], [(RESOLVED, [], ["b"])], "held yet"),
 )  # fmt: skip
 def test_muted_alerts_are_left_out_of_messages(
-    number: int,
-    items: list[Item],
-    held: list[LastNotification],
-    muted: list[str],
-    expected: list[Any],
-    why: str,
+    items: list[Item], held: list[LastNotification], muted: list[str], expected: list[Any], why: str
 ) -> None:
-    assert pending_summary(decide_groups(items, held, muted=muted)) == expected, f"case {number}: {why}"
+    assert pending_summary(decide_groups(items, held, muted=muted)) == expected, why
 
 
 def test_muted_alerts_stay_in_the_group() -> None:
@@ -300,27 +293,27 @@ A, OVER, INFO = item("a"), ended_item("a", 60), item("a", severity="info")
 
 
 @cases(
-    (1, "firing", A, channel_view([A]), ["delivery", 100]),
-    (2, "firing", YOUNG, channel_view([YOUNG]), None),
-    (3, "firing", A, channel_view([A], [last_sent(9, "a")]),
+    ("firing", A, channel_view([A]), ["delivery", 100]),
+    ("firing", YOUNG, channel_view([YOUNG]), None),
+    ("firing", A, channel_view([A], [last_sent(9, "a")]),
      ["quiet", "it was notified already, with delivery 17"]),
-    (4, "firing", OVER, channel_view([OVER]), ["quiet", "it was over before anybody there was notified"]),
-    (5, "firing", INFO, channel_view([INFO]), ["quiet", "it wants warning and worse, and this is info"]),
-    (6, "firing", A, channel_view([A], to=route(off="it is disabled")), ["quiet", "it is disabled"]),
-    (7, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")]), ["delivery", 100]),
-    (8, "resolved", OVER, channel_view([OVER], [last_sent(9, "a")]), None),
-    (9, "resolved", OVER, channel_view([OVER]), ["quiet", "its firing was not notified there"]),
-    (10, "resolved", A, channel_view([A], [last_sent(900, "a")]),
+    ("firing", OVER, channel_view([OVER]), ["quiet", "it was over before anybody there was notified"]),
+    ("firing", INFO, channel_view([INFO]), ["quiet", "it wants warning and worse, and this is info"]),
+    ("firing", A, channel_view([A], to=route(off="it is disabled")), ["quiet", "it is disabled"]),
+    ("resolved", OVER, channel_view([OVER], [last_sent(900, "a")]), ["delivery", 100]),
+    ("resolved", OVER, channel_view([OVER], [last_sent(9, "a")]), None),
+    ("resolved", OVER, channel_view([OVER]), ["quiet", "its firing was not notified there"]),
+    ("resolved", A, channel_view([A], [last_sent(900, "a")]),
      ["quiet", "it fired again before its end was notified"]),
-    (11, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(send_resolved=False)),
+    ("resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(send_resolved=False)),
      ["quiet", "the channel does not get resolved notifications"]),
-    (12, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(off="it is disabled")),
+    ("resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(off="it is disabled")),
      ["quiet", "it is disabled"]),
 )  # fmt: skip
 def test_each_change_has_its_notification_outcome(
-    number: int, new: str, now: Item, known: notification_decision.View, expected: Any
+    new: str, now: Item, known: notification_decision.View, expected: Any
 ) -> None:
-    assert notification_outcome(new, now, known) == expected, f"case {number}"
+    assert notification_outcome(new, now, known) == expected
 
 
 def test_a_change_has_one_outcome_per_channel() -> None:

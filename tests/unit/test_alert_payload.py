@@ -108,26 +108,26 @@ def test_a_sample_of_each_kind_is_json(kind: str) -> None:
 
 
 @cases(
-    (1, "transaction:payments-7", {"transactional_id": "payments-7", "application": "payments"},
+    ("transaction:payments-7", {"transactional_id": "payments-7", "application": "payments"},
      "/transactions/prod/payments-7"),
-    (2, "transaction:a/b c", {"transactional_id": "a/b c", "application": "a/b c"},
+    ("transaction:a/b c", {"transactional_id": "a/b c", "application": "a/b c"},
      "/transactions/prod/a%2Fb%20c"),
-    (3, "partition:o-in-3", {"topic": "o-in", "partition": "3"}, "/partitions/prod/o-in/3"),
-    (4, "group:billing", {"group": "billing"}, "/groups/prod/billing"),
-    (5, "query:q1", {"query": "q1"}, "/queries/prod/q1"),
-    (6, "application:payments", {"application": "payments"}, "/rules/coordinator_overdue"),
-    (7, "collector:partitions", {"collector": "partitions"}, "/rules/coordinator_overdue"),
-    (8, "coordinators:prod", {}, "/rules/coordinator_overdue"),
-    (9, "group:..", {"group": ".."}, "/rules/coordinator_overdue"),
-    (10, "partition:nonsense", {}, "/rules/coordinator_overdue"),
-    (12, "pipeline:orders", {"pipeline": "orders"}, "/pipelines?cluster=prod#audit-prod-orders"),
-    (11, "transaction:", {"application": "(nameless)"}, "/rules/coordinator_overdue"),
+    ("partition:o-in-3", {"topic": "o-in", "partition": "3"}, "/partitions/prod/o-in/3"),
+    ("group:billing", {"group": "billing"}, "/groups/prod/billing"),
+    ("query:q1", {"query": "q1"}, "/queries/prod/q1"),
+    ("application:payments", {"application": "payments"}, "/rules/coordinator_overdue"),
+    ("collector:partitions", {"collector": "partitions"}, "/rules/coordinator_overdue"),
+    ("coordinators:prod", {}, "/rules/coordinator_overdue"),
+    ("group:..", {"group": ".."}, "/rules/coordinator_overdue"),
+    ("partition:nonsense", {}, "/rules/coordinator_overdue"),
+    ("pipeline:orders", {"pipeline": "orders"}, "/pipelines?cluster=prod#audit-prod-orders"),
+    ("transaction:", {"application": "(nameless)"}, "/rules/coordinator_overdue"),
 )  # fmt: skip
-def test_labels_name_the_subject(number: int, subject: str, named: dict[str, str], page: str) -> None:
+def test_labels_name_the_subject(subject: str, named: dict[str, str], page: str) -> None:
     found = labels_of(subject)
     common = {"alertname", "cluster", "severity", "subject", "subject_kind"}
-    assert {name: value for name, value in found.items() if name not in common} == named, f"case {number}"
-    assert labels.page_of(found, URL) == URL + page, f"case {number}"
+    assert {name: value for name, value in found.items() if name not in common} == named
+    assert labels.page_of(found, URL) == URL + page
 
 
 def test_a_query_has_its_id_and_its_name_as_labels() -> None:

@@ -182,15 +182,15 @@ def test_members_are_kept_with_their_topics_where_these_are_known() -> None:
 
 
 @cases(
-    (1, [("t",), ("t", "u")], {"t", "u"}),
-    (2, [("t",), None], None),
-    (3, [], None),
+    ([("t",), ("t", "u")], {"t", "u"}),
+    ([("t",), None], None),
+    ([], None),
 )
 def test_the_topics_of_a_group_are_known_where_those_of_each_member_are(
-    number: int, topics: list[tuple[str, ...] | None], found: set[str] | None
+    topics: list[tuple[str, ...] | None], found: set[str] | None
 ) -> None:
     members = {str(n): Member("cl", "h", each) for n, each in enumerate(topics)}
-    assert subscribed_topics(members) == found, f"case {number}"
+    assert subscribed_topics(members) == found
 
 
 def data(first: int, last: int, producer: int = -1, records: int = 1) -> RecordBatch:

@@ -148,23 +148,23 @@ def _named() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_named")
 @cases(
-    (1, "svc-7", "Card payments", "the id itself, before a later pattern"),
-    (2, "svc-8", "Ledger service", "a numbered client"),
-    (3, "billing-3", "Ledger service", "the id fits a pattern before its application is tried"),
-    (4, "billing3", "billing3", "no pattern"),
-    (5, "billing", "Billing", "a plain id"),
-    (6, "quiet-1", "quiet", "its first owner names no application"),
-    (7, "copy-0-41", "Ledger service", "a shape alone makes no id Flink's"),
-    (8, f"orders-{OF_STREAMS}-1", "orders", "Kafka Streams: its group"),
-    (9, "orders-0_1", "orders", "Kafka Streams, before version 2"),
-    (10, "connect-cluster-cdc", "connect-cluster-cdc", "Kafka Connect's leader"),
-    (11, "pay-0a1b2c3d-p0-g1-s0", "pay", "our sink: the prefix"),
-    (12, "", NAMELESS, "an empty id"),
+    ("svc-7", "Card payments", "the id itself, before a later pattern"),
+    ("svc-8", "Ledger service", "a numbered client"),
+    ("billing-3", "Ledger service", "the id fits a pattern before its application is tried"),
+    ("billing3", "billing3", "no pattern"),
+    ("billing", "Billing", "a plain id"),
+    ("quiet-1", "quiet", "its first owner names no application"),
+    ("copy-0-41", "Ledger service", "a shape alone makes no id Flink's"),
+    (f"orders-{OF_STREAMS}-1", "orders", "Kafka Streams: its group"),
+    ("orders-0_1", "orders", "Kafka Streams, before version 2"),
+    ("connect-cluster-cdc", "connect-cluster-cdc", "Kafka Connect's leader"),
+    ("pay-0a1b2c3d-p0-g1-s0", "pay", "our sink: the prefix"),
+    ("", NAMELESS, "an empty id"),
 )
 def test_an_owner_names_the_application_of_a_client_of_no_engine(
-    number: int, name: str, application: str, why: str
+    name: str, application: str, why: str
 ) -> None:
-    assert application_of(name).application == application, f"case {number}: {why}"
+    assert application_of(name).application == application, why
 
 
 def test_without_names_the_shape_counts() -> None:
@@ -272,16 +272,16 @@ def test_topics_of_an_application_are_told_apart(topic: str, use: str | None) ->
 
 
 @cases(
-    (1, Owner("pay-*", "Pay", application="Payments"), ["billing"], "Payments", "an owner's pattern first"),
-    (2, Owner("pay-*", "Pay"), ["billing"], "billing", "the owner names a team alone"),
-    (3, None, ["billing"], "billing", "the group that it commits for"),
-    (4, None, ["billing", "audit"], None, "of two groups neither is it"),
-    (5, None, [], None, "nothing was observed"),
+    (Owner("pay-*", "Pay", application="Payments"), ["billing"], "Payments", "an owner's pattern first"),
+    (Owner("pay-*", "Pay"), ["billing"], "billing", "the owner names a team alone"),
+    (None, ["billing"], "billing", "the group that it commits for"),
+    (None, ["billing", "audit"], None, "of two groups neither is it"),
+    (None, [], None, "nothing was observed"),
 )
 def test_an_application_is_called_by_owner_then_by_group(
-    number: int, owner: Owner | None, groups: list[str], name: str | None, why: str
+    owner: Owner | None, groups: list[str], name: str | None, why: str
 ) -> None:
     clients = [Member(f"client-{each}", "/10.0.0.1") for each in range(5)]
     found = name_application(owner, groups, clients)
-    assert (found.name if found else None) == name, f"case {number}: {why}"
+    assert (found.name if found else None) == name, why
     assert found is None or len(found.clients) == 3

@@ -1,4 +1,4 @@
-"""Proves what follows about a streaming query, by numbered cases: from its recent batches its usual
+"""Proves what follows about a streaming query, by cases: from its recent batches its usual
 duration, a stalled watermark, two writers; what became of a transaction of its sink, by its coordinator and
 by later transitions of its id, and how many rows a batch wrote.
 
@@ -43,32 +43,32 @@ def batch(
 
 
 @cases(
-    (1, [100] * 19, None),
-    (2, [100] * 20, 100),
-    (3, [*range(1, 101)], 99),
-    (4, [*range(1, 201)], 198),
-    (5, [*[100] * 20, *[None] * 50], 100),
+    ([100] * 19, None),
+    ([100] * 20, 100),
+    ([*range(1, 101)], 99),
+    ([*range(1, 201)], 198),
+    ([*[100] * 20, *[None] * 50], 100),
 )
 def test_the_usual_duration_is_taken_from_recent_batches(
-    number: int, times: Sequence[int | None], wanted: int | None
+    times: Sequence[int | None], wanted: int | None
 ) -> None:
     found = usual_ms(batch(n, took_ms=took_ms) for n, took_ms in enumerate(times))
-    assert found == wanted, f"case {number}"
+    assert found == wanted
 
 
 @cases(
-    (1, [None, None], None, "no watermark at all"),
-    (2, [0, 0, 0], None, "none yet"),
-    (3, [5, 6, 7], None, "the last one has moved it"),
-    (4, [5, 6, 6, 6], Stall(6, 2, 2 * MINUTE_MS), "two batches since it came there"),
-    (5, [6, 6, 6], Stall(6, 3, 0), "as far as one can look back"),
-    (6, [], None, "nothing is known"),
+    ([None, None], None, "no watermark at all"),
+    ([0, 0, 0], None, "none yet"),
+    ([5, 6, 7], None, "the last one has moved it"),
+    ([5, 6, 6, 6], Stall(6, 2, 2 * MINUTE_MS), "two batches since it came there"),
+    ([6, 6, 6], Stall(6, 3, 0), "as far as one can look back"),
+    ([], None, "nothing is known"),
 )
 def test_a_watermark_that_stops_is_stalled(
-    number: int, marks: Sequence[int | None], wanted: Stall | None, why: str
+    marks: Sequence[int | None], wanted: Stall | None, why: str
 ) -> None:
     past = [batch(n, watermark=mark) for n, mark in enumerate(marks)]
-    assert watermark_stall(past) == wanted, f"case {number}: {why}"
+    assert watermark_stall(past) == wanted, why
 
 
 def test_batches_without_input_do_not_count() -> None:
@@ -77,41 +77,37 @@ def test_batches_without_input_do_not_count() -> None:
 
 
 @cases(
-    (1, ["a", "a", "b", "b"], None, "a restart"),
-    (2, ["a", "b", "a"], ("a", "b"), "the first one goes on"),
-    (3, ["a", "", "a", "b"], None, "a batch that nobody told of"),
-    (4, ["a", "b", "c", "b"], ("b", "c"), "of three"),
-    (5, [], None, "nothing is known"),
+    (["a", "a", "b", "b"], None, "a restart"),
+    (["a", "b", "a"], ("a", "b"), "the first one goes on"),
+    (["a", "", "a", "b"], None, "a batch that nobody told of"),
+    (["a", "b", "c", "b"], ("b", "c"), "of three"),
+    ([], None, "nothing is known"),
 )
-def test_two_runs_in_turn(number: int, runs: Sequence[str], wanted: tuple[str, str] | None, why: str) -> None:
-    assert interleaved_runs(batch(n, run=run) for n, run in enumerate(runs)) == wanted, (
-        f"case {number}: {why}"
-    )
+def test_two_runs_in_turn(runs: Sequence[str], wanted: tuple[str, str] | None, why: str) -> None:
+    assert interleaved_runs(batch(n, run=run) for n, run in enumerate(runs)) == wanted, why
 
 
 @cases(
-    (1, [(1, 10), (1, 20), (2, 30)], None),
-    (2, [(1, 10), (2, 20), (1, 30)], (1, 2, 30)),
-    (3, [(2, 20), (1, 10)], (1, 2, 10)),
-    (4, [], None),
+    ([(1, 10), (1, 20), (2, 30)], None),
+    ([(1, 10), (2, 20), (1, 30)], (1, 2, 30)),
+    ([(2, 20), (1, 10)], (1, 2, 10)),
+    ([], None),
 )
 def test_an_older_generation_that_decides(
-    number: int, decisions: Sequence[tuple[int, int]], wanted: tuple[int, int, int] | None
+    decisions: Sequence[tuple[int, int]], wanted: tuple[int, int, int] | None
 ) -> None:
-    assert late_generation(decisions) == wanted, f"case {number}"
+    assert late_generation(decisions) == wanted
 
 
 @cases(
-    (1, decided(), done(), 1_000),
-    (2, decided(), None, None),
-    (3, decided(), done(DecisionOutcome.LOST, written(1).transactional_id), 500),
-    (4, decided(Decided.ABORTED), done(DecisionOutcome.ABORTED), None),
-    (5, decided(number=0), done(), 0),
+    (decided(), done(), 1_000),
+    (decided(), None, None),
+    (decided(), done(DecisionOutcome.LOST, written(1).transactional_id), 500),
+    (decided(Decided.ABORTED), done(DecisionOutcome.ABORTED), None),
+    (decided(number=0), done(), 0),
 )
-def test_rows_written_are_the_ledgers(
-    number: int, decision: Decision, outcome: Done | None, rows: int | None
-) -> None:
-    assert rows_written(decision, outcome) == rows, f"case {number}"
+def test_rows_written_are_the_ledgers(decision: Decision, outcome: Done | None, rows: int | None) -> None:
+    assert rows_written(decision, outcome) == rows
 
 
 ONGOING, COMMITTED, ABORTED = (
@@ -127,43 +123,41 @@ def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more:
 
 
 @cases(
-    (1, newest(ONGOING), OPEN, "as it was left"),
-    (2, newest(TransactionState.PREPARE_COMMIT), GOING, "decided, markers are being written"),
-    (3, newest(COMMITTED), GOOD, "the same epoch: a client of librdkafka, ended by EndTxn v4"),
-    (4, newest(COMMITTED, epoch=4, version=2), GOOD, "protocol 2 commits under the next epoch"),
-    (5, newest(COMMITTED, epoch=4), DARK, "an older one does not: another's commit"),
-    (6, newest(TransactionState.PREPARE_ABORT, epoch=4), BAD, "the coordinator's timeout raises the epoch"),
-    (7, newest(ABORTED, epoch=4, version=2), BAD, "so does protocol 2"),
-    (8, newest(ABORTED), BAD, "aborted under its own epoch"),
-    (9, newest(ABORTED, epoch=5), DARK, "two epochs on: another's abort"),
-    (10, newest(TransactionState.EMPTY, epoch=4, started_ms=None), DARK, "initialised again: after what?"),
-    (11, newest(ONGOING, epoch=4), DARK, "another's transaction"),
-    (12, newest(ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
-    (13, newest(ABORTED, started_ms=NOW_MS), DARK, "of the same epoch, and not ours"),
-    (14, newest(COMMITTED, producer_id=9), DARK, "another producer id"),
-    (15, newest(COMMITTED, epoch=2), DARK, "older than ours: the row is old"),
-    (16, newest(COMMITTED, started_ms=None), GOOD, "no start is told, the rest agrees"),
-    (17, None, DARK, "no such id is known"),
+    (newest(ONGOING), OPEN, "as it was left"),
+    (newest(TransactionState.PREPARE_COMMIT), GOING, "decided, markers are being written"),
+    (newest(COMMITTED), GOOD, "the same epoch: a client of librdkafka, ended by EndTxn v4"),
+    (newest(COMMITTED, epoch=4, version=2), GOOD, "protocol 2 commits under the next epoch"),
+    (newest(COMMITTED, epoch=4), DARK, "an older one does not: another's commit"),
+    (newest(TransactionState.PREPARE_ABORT, epoch=4), BAD, "the coordinator's timeout raises the epoch"),
+    (newest(ABORTED, epoch=4, version=2), BAD, "so does protocol 2"),
+    (newest(ABORTED), BAD, "aborted under its own epoch"),
+    (newest(ABORTED, epoch=5), DARK, "two epochs on: another's abort"),
+    (newest(TransactionState.EMPTY, epoch=4, started_ms=None), DARK, "initialised again: after what?"),
+    (newest(ONGOING, epoch=4), DARK, "another's transaction"),
+    (newest(ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
+    (newest(ABORTED, started_ms=NOW_MS), DARK, "of the same epoch, and not ours"),
+    (newest(COMMITTED, producer_id=9), DARK, "another producer id"),
+    (newest(COMMITTED, epoch=2), DARK, "older than ours: the row is old"),
+    (newest(COMMITTED, started_ms=None), GOOD, "no start is told, the rest agrees"),
+    (None, DARK, "no such id is known"),
 )
 def test_the_outcome_of_a_transaction_follows_its_coordinator(
-    number: int, now: Coordinated | None, fate: TransactionFate, why: str
+    now: Coordinated | None, fate: TransactionFate, why: str
 ) -> None:
-    assert outcome_by_coordinator(written(), now).fate is fate, f"case {number}: {why}"
+    assert outcome_by_coordinator(written(), now).fate is fate, why
 
 
 @cases(
-    (1, newest(ONGOING, epoch=4), True),
-    (2, newest(ONGOING, started_ms=NOW_MS), True),
-    (3, newest(COMMITTED, producer_id=9), True),
-    (4, newest(TransactionState.EMPTY, epoch=4, started_ms=None), True),
-    (5, newest(COMMITTED, epoch=2), False),
-    (6, newest(COMMITTED, producer_id=9)._replace(updated_ms=STARTED_MS - 1), False),
-    (7, None, False),
+    (newest(ONGOING, epoch=4), True),
+    (newest(ONGOING, started_ms=NOW_MS), True),
+    (newest(COMMITTED, producer_id=9), True),
+    (newest(TransactionState.EMPTY, epoch=4, started_ms=None), True),
+    (newest(COMMITTED, epoch=2), False),
+    (newest(COMMITTED, producer_id=9)._replace(updated_ms=STARTED_MS - 1), False),
+    (None, False),
 )
-def test_an_id_is_used_again_only_by_a_later_record(
-    number: int, now: Coordinated | None, again: bool
-) -> None:
-    assert outcome_by_coordinator(written(), now).id_used_again is again, f"case {number}"
+def test_an_id_is_used_again_only_by_a_later_record(now: Coordinated | None, again: bool) -> None:
+    assert outcome_by_coordinator(written(), now).id_used_again is again
 
 
 def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_id: int = 4_000) -> Transition:
@@ -172,22 +166,21 @@ def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_i
 
 
 @cases(
-    (1, [transition(TransitionKind.COMMIT)], GOOD, "what began when ours did was committed"),
-    (2, [transition(TransitionKind.TIMEOUT)], BAD, "or aborted"),
-    (3, [transition(TransitionKind.COMMIT, started_ms=STARTED_MS + 1)], DARK, "that was another one"),
-    (4, [transition(TransitionKind.COMMIT, producer_id=9)], DARK, "another producer's"),
+    ([transition(TransitionKind.COMMIT)], GOOD, "what began when ours did was committed"),
+    ([transition(TransitionKind.TIMEOUT)], BAD, "or aborted"),
+    ([transition(TransitionKind.COMMIT, started_ms=STARTED_MS + 1)], DARK, "that was another one"),
+    ([transition(TransitionKind.COMMIT, producer_id=9)], DARK, "another producer's"),
     (
-        5,
         [transition(TransitionKind.BEGIN), transition(TransitionKind.CLIENT_ABORT)],
         BAD,
         "the next one is of no interest",
     ),
-    (6, [], DARK, "nothing is known"),
+    ([], DARK, "nothing is known"),
 )
 def test_the_outcome_of_a_transaction_follows_later_transitions_of_its_id(
-    number: int, past: list[Transition], fate: TransactionFate, why: str
+    past: list[Transition], fate: TransactionFate, why: str
 ) -> None:
-    assert outcome_by_history(written(), past).fate is fate, f"case {number}: {why}"
+    assert outcome_by_history(written(), past).fate is fate, why
 
 
 HDFS = {"hdfs://nameservice1/": "/mnt/hdfs/"}

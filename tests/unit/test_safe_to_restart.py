@@ -161,31 +161,31 @@ def test_reasons_are_ordered_worst_first_with_their_figures() -> None:
 
 
 @cases(
-    (1, prepared(), SILENT, "", f"Batch 17 {GONE}: a restart finishes it " "until 11:07:40 UTC."),
-    (2, prepared(), ENDED, "",
+    (prepared(), SILENT, "", f"Batch 17 {GONE}: a restart finishes it " "until 11:07:40 UTC."),
+    (prepared(), ENDED, "",
      "Batch 17 is prepared and the driver is gone (failed at 11:06:27 UTC): a restart finishes it until "
      "11:07:40 UTC."),
-    (3, prepared(overdue=False), ENDED, "",
+    (prepared(overdue=False), ENDED, "",
      "Batch 17 is prepared and the driver is gone (failed at 11:06:27 UTC): a restart finishes it until "
      "11:07:40 UTC."),
-    (4, prepared(overdue=False), SILENT, "", ""),
-    (5, prepared(overdue=False), RUNS, "", ""),
-    (6, prepared(), RUNS, "", f"Batch 17 {WAITS} (the driver runs); transactions time out at 11:07:40 UTC."),
-    (7, prepared(), UNKNOWN, "",
+    (prepared(overdue=False), SILENT, "", ""),
+    (prepared(overdue=False), RUNS, "", ""),
+    (prepared(), RUNS, "", f"Batch 17 {WAITS} (the driver runs); transactions time out at 11:07:40 UTC."),
+    (prepared(), UNKNOWN, "",
      f"Batch 17 {WAITS} (no listener reports whether it runs); transactions time out at 11:07:40 UTC."),
-    (8, prepared(16, 17), SILENT, "orders",
+    (prepared(16, 17), SILENT, "orders",
      "Batch 16 and batch 17 of orders are prepared and the driver is gone (no heartbeat since "
      "11:06:27 UTC): a restart finishes them until 11:07:40 UTC."),
-    (9, prepared(expires_ms=NOW_MS - 1), SILENT, "",
+    (prepared(expires_ms=NOW_MS - 1), SILENT, "",
      f"Batch 17 {GONE}; transactions timed out "
      "at 11:06:39 UTC and may be lost."),
-    (10, prepared(expires_ms=None), SILENT, "", f"Batch 17 {GONE}: a restart finishes it."),
-    (11, PreparedBatches(), ENDED, "", ""),
+    (prepared(expires_ms=None), SILENT, "", f"Batch 17 {GONE}: a restart finishes it."),
+    (PreparedBatches(), ENDED, "", ""),
 )  # fmt: skip
 def test_the_headline_names_a_prepared_batch_that_will_not_be_committed(
-    number: int, batches: PreparedBatches, driver: Driver, of: str, words: str
+    batches: PreparedBatches, driver: Driver, of: str, words: str
 ) -> None:
-    assert prepared_headline(batches, driver, now_ms=NOW_MS, of=of) == words, f"case {number}"
+    assert prepared_headline(batches, driver, now_ms=NOW_MS, of=of) == words
 
 
 def safety_answer(
@@ -238,25 +238,25 @@ def test_a_cluster_adds_up_and_takes_the_first_expiry() -> None:
 
 
 @cases(
-    (1, 0, 5_000, DriverStatus.RUNNING, "a moment ago"),
-    (2, 5_400, 5_000, DriverStatus.RUNNING, "between two heartbeats"),
-    (3, 10_400, 5_000, DriverStatus.RUNNING, "one is missing: a post may be late or lost"),
-    (4, 12_000, 5_000, DriverStatus.RUNNING, "just in time"),
-    (5, 12_001, 5_000, DriverStatus.NO_HEARTBEAT, "two are missing"),
-    (6, 41_000, None, DriverStatus.RUNNING, "an older listener posts each 20 s and does not say so"),
-    (7, 42_001, None, DriverStatus.NO_HEARTBEAT, "two of its are missing"),
-    (8, 60_000, 30_000, DriverStatus.RUNNING, "its own interval counts"),
-    (9, 12_001, 100, DriverStatus.NO_HEARTBEAT, "never before the limit of the configuration"),
-    (10, 11_999, 100, DriverStatus.RUNNING, "never before the limit of the configuration"),
-    (11, None, None, DriverStatus.UNKNOWN, "no listener"),
-    (12, -3_000, 5_000, DriverStatus.RUNNING, "a clock was put back"),
+    (0, 5_000, DriverStatus.RUNNING, "a moment ago"),
+    (5_400, 5_000, DriverStatus.RUNNING, "between two heartbeats"),
+    (10_400, 5_000, DriverStatus.RUNNING, "one is missing: a post may be late or lost"),
+    (12_000, 5_000, DriverStatus.RUNNING, "just in time"),
+    (12_001, 5_000, DriverStatus.NO_HEARTBEAT, "two are missing"),
+    (41_000, None, DriverStatus.RUNNING, "an older listener posts each 20 s and does not say so"),
+    (42_001, None, DriverStatus.NO_HEARTBEAT, "two of its are missing"),
+    (60_000, 30_000, DriverStatus.RUNNING, "its own interval counts"),
+    (12_001, 100, DriverStatus.NO_HEARTBEAT, "never before the limit of the configuration"),
+    (11_999, 100, DriverStatus.RUNNING, "never before the limit of the configuration"),
+    (None, None, DriverStatus.UNKNOWN, "no listener"),
+    (-3_000, 5_000, DriverStatus.RUNNING, "a clock was put back"),
 )
 def test_a_heartbeat_is_overdue_when_two_are_missing(
-    number: int, age_ms: int | None, interval_ms: int | None, status: DriverStatus, why: str
+    age_ms: int | None, interval_ms: int | None, status: DriverStatus, why: str
 ) -> None:
     heartbeat_ms = None if age_ms is None else NOW_MS - age_ms
     found = driver_by_heartbeat(heartbeat_ms, interval_ms=interval_ms, least_ms=12_000, now_ms=NOW_MS)
-    assert found.status is status, f"case {number}: {why}"
+    assert found.status is status, why
 
 
 @pytest.mark.parametrize("interval_ms", [None, 100, 5_000, 20_000, 3_600_000])

@@ -1,4 +1,4 @@
-"""Proves the rules about audited pipelines and Flink jobs by numbered cases: what a violation states, whom
+"""Proves the rules about audited pipelines and Flink jobs by cases: what a violation states, whom
 it affects and what to do; when a decided commit is late, how bad that is and what is lost; and when the
 rules are silent."""
 
@@ -35,63 +35,61 @@ def test_a_violated_pipeline_is_critical_since_its_oldest_batch() -> None:
 
 
 @cases(
-    (1, {}, "3 records are missing in enriched, compared with orders", "the figure, and between what"),
-    (2, {"missing": 1}, "1 record is missing in enriched, compared with orders", "one"),
-    (3, {"missing": 0, "duplicated": 1_204},
+    ({}, "3 records are missing in enriched, compared with orders", "the figure, and between what"),
+    ({"missing": 1}, "1 record is missing in enriched, compared with orders", "one"),
+    ({"missing": 0, "duplicated": 1_204},
      "1,204 records are duplicated in enriched, compared with orders", "duplicates alone"),
-    (4, {"duplicated": 1},
+    ({"duplicated": 1},
      "3 records are missing and 1 record is duplicated in enriched, compared with orders", "both"),
-    (5, {"sources": (), "targets": ()}, "3 records are missing in its output, compared with its input",
+    ({"sources": (), "targets": ()}, "3 records are missing in its output, compared with its input",
      "no topic is known"),
 )  # fmt: skip
-def test_its_summary_is_a_fact(number: int, facts: dict[str, Any], summary: str, why: str) -> None:
-    assert finding(**facts).summary == summary, f"case {number}: {why}"
+def test_its_summary_is_a_fact(facts: dict[str, Any], summary: str, why: str) -> None:
+    assert finding(**facts).summary == summary, why
 
 
 @cases(
-    (1, {}, "by counts in batch 1,203", "a batch where no offset is known"),
-    (2, {"batches": (1, 2, 3, 4)}, "by counts in batches 1, 2, 3 and 1 more", "the first ones"),
-    (3, {"batches": ()}, "by counts", "they left the manifest"),
-    (4, {"losses": (LOSS,), "duplicates": (AGAIN,), "duplicated": 1},
+    ({}, "by counts in batch 1,203", "a batch where no offset is known"),
+    ({"batches": (1, 2, 3, 4)}, "by counts in batches 1, 2, 3 and 1 more", "the first ones"),
+    ({"batches": ()}, "by counts", "they left the manifest"),
+    ({"losses": (LOSS,), "duplicates": (AGAIN,), "duplicated": 1},
      "by counts in batch 1,203; missing: orders-3 at 5 to 7; duplicated: enriched-0 at 9", "with ranges"),
-    (5, {"mode": AuditMode.KEYS, "batches": (), "losses": (LOSS, AGAIN, LOSS, AGAIN)},
+    ({"mode": AuditMode.KEYS, "batches": (), "losses": (LOSS, AGAIN, LOSS, AGAIN)},
      "by key; missing: orders-3 at 5 to 7, enriched-0 at 9, orders-3 at 5 to 7 and 1 more",
      "the first ones"),
 )  # fmt: skip
-def test_its_evidence_has_batches_and_offsets(
-    number: int, facts: dict[str, Any], evidence: str, why: str
-) -> None:
+def test_its_evidence_has_batches_and_offsets(facts: dict[str, Any], evidence: str, why: str) -> None:
     wanted = f"the audit of orders_enrich found it {evidence}"
-    assert finding(**facts).evidence == wanted, f"case {number}: {why}"
+    assert finding(**facts).evidence == wanted, why
 
 
 @cases(
-    (1, {"losses": (LOSS,)}, True, False, False, "the ranges that are missing can be written"),
-    (2, {}, True, True, False, "which records are missing is not known yet"),
-    (3, {"missing": 0, "duplicated": 2}, False, False, True, "nothing is to be written again"),
-    (4, {"duplicated": 2, "losses": (LOSS,)}, True, False, True, "both"),
+    ({"losses": (LOSS,)}, True, False, False, "the ranges that are missing can be written"),
+    ({}, True, True, False, "which records are missing is not known yet"),
+    ({"missing": 0, "duplicated": 2}, False, False, True, "nothing is to be written again"),
+    ({"duplicated": 2, "losses": (LOSS,)}, True, False, True, "both"),
 )
 def test_the_next_step_is_of_what_was_found(
-    number: int, facts: dict[str, Any], replay: bool, keys: bool, producers: bool, why: str
+    facts: dict[str, Any], replay: bool, keys: bool, producers: bool, why: str
 ) -> None:
     step = finding(**facts).next_step
     found = REPLAY in step, "--mode keys" in step, "See which producers write to enriched" in step
-    assert found == (replay, keys, producers), f"case {number}: {why}"
+    assert found == (replay, keys, producers), why
 
 
 TABLE = "jdbc:postgresql://db/shop#orders"
 
 
 @cases(
-    (1, {"losses": (LOSS,)}, "process the missing records again", "a replay writes to a topic alone"),
-    (2, {"missing": 0, "duplicated": 2}, "as duplicate_keys (docs/audit.md). Fix the sink", "no producer"),
-    (3, {"sources": ("parquet:/in",)}, "as loss_keys (docs/audit.md). Fix", "a table has no offsets"),
+    ({"losses": (LOSS,)}, "process the missing records again", "a replay writes to a topic alone"),
+    ({"missing": 0, "duplicated": 2}, "as duplicate_keys (docs/audit.md). Fix the sink", "no producer"),
+    ({"sources": ("parquet:/in",)}, "as loss_keys (docs/audit.md). Fix", "a table has no offsets"),
 )
 def test_the_next_step_for_a_table_names_no_tool_of_topics(
-    number: int, facts: dict[str, Any], words: str, why: str
+    facts: dict[str, Any], words: str, why: str
 ) -> None:
     step = finding(mode=AuditMode.KEYS, batches=(), targets=(TABLE,), **facts).next_step
-    assert words in step, f"case {number}: {why}"
+    assert words in step, why
     assert not any(tool in step for tool in (REPLAY, "--mode keys", "producers"))
 
 
@@ -103,19 +101,17 @@ RUN_MS = audit_manifest().at_ms
 
 
 @cases(
-    (1, (proved_batch(4), batch(3, 300), batch(2, 200)), 200, (2, 3), "the oldest that is violated"),
-    (2, (batch(3, None), batch(2, 250)), 250, (2, 3), "the ledger has lost one"),
-    (3, (batch(3, None),), RUN_MS, (3,), "it has lost all"),
-    (4, (proved_batch(4),), RUN_MS, (), "the batch has left the manifest"),
+    ((proved_batch(4), batch(3, 300), batch(2, 200)), 200, (2, 3), "the oldest that is violated"),
+    ((batch(3, None), batch(2, 250)), 250, (2, 3), "the ledger has lost one"),
+    ((batch(3, None),), RUN_MS, (3,), "it has lost all"),
+    ((proved_batch(4),), RUN_MS, (), "the batch has left the manifest"),
 )
 def test_a_manifest_becomes_a_violation(
-    number: int, batches: tuple[AuditedBatch, ...], since_ms: int, numbers: tuple[int, ...], why: str
+    batches: tuple[AuditedBatch, ...], since_ms: int, numbers: tuple[int, ...], why: str
 ) -> None:
     found = find_violation("orders", audit_manifest(missing=1, batches=batches))
     assert found is not None
-    assert (found.pipeline, found.since_ms, found.batches) == ("orders", since_ms, numbers), (
-        f"{number}: {why}"
-    )
+    assert (found.pipeline, found.since_ms, found.batches) == ("orders", since_ms, numbers), why
 
 
 def test_a_manifest_without_deviation_is_no_violation() -> None:
@@ -149,19 +145,19 @@ def job(*transactions: DecidedTransaction, age_s: float | None = 60, **fields: A
 
 
 @cases(
-    (1, job(open_commit()), ["warning"], "an hour is left"),
-    (2, job(open_commit(601)), ["warning"], "just more than the limit"),
-    (3, job(open_commit(599)), ["critical"], "less than loss_critical_s"),
-    (4, job(open_commit(-5)), ["critical"], "any moment"),
-    (5, job(open_commit(), open_commit(60, "copy-1-41")), ["critical"], "the first counts"),
-    (6, job(open_commit(None)), ["warning"], "two-phase commit: no coordinator aborts it"),
-    (7, job(open_commit(), age_s=9), [], "a running job is about to commit it"),
-    (8, job(open_commit(), age_s=None), ["warning"], "the store reports no time"),
-    (9, job(lost_commit()), [], "nothing is open"),
-    (10, job(), [], "nothing is left"),
+    (job(open_commit()), ["warning"], "an hour is left"),
+    (job(open_commit(601)), ["warning"], "just more than the limit"),
+    (job(open_commit(599)), ["critical"], "less than loss_critical_s"),
+    (job(open_commit(-5)), ["critical"], "any moment"),
+    (job(open_commit(), open_commit(60, "copy-1-41")), ["critical"], "the first counts"),
+    (job(open_commit(None)), ["warning"], "two-phase commit: no coordinator aborts it"),
+    (job(open_commit(), age_s=9), [], "a running job is about to commit it"),
+    (job(open_commit(), age_s=None), ["warning"], "the store reports no time"),
+    (job(lost_commit()), [], "nothing is open"),
+    (job(), [], "nothing is left"),
 )
-def test_a_decided_commit_is_late(number: int, facts: FlinkJobFacts, severities: list[str], why: str) -> None:
-    assert finding_severities(PENDING, flink_jobs=(facts,)) == severities, f"case {number}: {why}"
+def test_a_decided_commit_is_late(facts: FlinkJobFacts, severities: list[str], why: str) -> None:
+    assert finding_severities(PENDING, flink_jobs=(facts,)) == severities, why
 
 
 def test_a_late_commit_names_when_records_are_lost_and_whom_to_commit() -> None:
@@ -175,15 +171,15 @@ def test_a_late_commit_names_when_records_are_lost_and_whom_to_commit() -> None:
 
 
 @cases(
-    (1, job(lost_commit()), True, "aborted a minute ago"),
-    (2, job(lost_commit(86_401)), False, "reported for a day"),
-    (3, job(lost_commit(), newer_job="other@2"), False, "another run has decided otherwise"),
-    (4, job(open_commit()), False, "open still"),
-    (5, job(lost_commit(), open_commit()), True, "one is, the other is open"),
+    (job(lost_commit()), True, "aborted a minute ago"),
+    (job(lost_commit(86_401)), False, "reported for a day"),
+    (job(lost_commit(), newer_job="other@2"), False, "another run has decided otherwise"),
+    (job(open_commit()), False, "open still"),
+    (job(lost_commit(), open_commit()), True, "one is, the other is open"),
 )
-def test_a_lost_commit_is_critical(number: int, facts: FlinkJobFacts, is_found: bool, why: str) -> None:
+def test_a_lost_commit_is_critical(facts: FlinkJobFacts, is_found: bool, why: str) -> None:
     found = findings_of(LOST, flink_jobs=(facts,))
-    assert bool(found) is is_found, f"case {number}: {why}"
+    assert bool(found) is is_found, why
     assert all(each.severity is Severity.CRITICAL for each in found)
 
 

@@ -1,4 +1,4 @@
-"""Proves the rules about partitions and groups by numbered cases: what is a finding, how severe it is, and
+"""Proves the rules about partitions and groups by cases: what is a finding, how severe it is, and
 what never is one; which group is blocked, by what, and when its status is unknown."""
 
 from dataclasses import replace
@@ -41,31 +41,28 @@ def waiting(*at_lso_s_ago: float, **fields: Any) -> dict[str, Any]:
 
 
 @cases(
-    (1, blocked_partition(lso_blocker(*HANGS)), "critical", "no coordinator owns it"),
+    (blocked_partition(lso_blocker(*HANGS)), "critical", "no coordinator owns it"),
     (
-        2,
         blocked_partition(lso_blocker(*HANGS), pinned_s_ago=1),
         "critical",
         "two looks told so: no need to wait for more",
     ),
-    (3, blocked_partition(lso_blocker(*OWNED, name="payments-7")), None, "its coordinator will end it"),
-    (4, blocked_partition(lso_blocker(*LATE, name="payments-7")), None, "its coordinator still owns it"),
+    (blocked_partition(lso_blocker(*OWNED, name="payments-7")), None, "its coordinator will end it"),
+    (blocked_partition(lso_blocker(*LATE, name="payments-7")), None, "its coordinator still owns it"),
     (
-        5,
         blocked_partition(lso_blocker(*HIDDEN)),
         None,
         "an id may be hidden from us: never accuse on what is not seen",
     ),
     (
-        6,
         blocked_partition(lso_blocker(*OWNED, name="a"), lso_blocker(*HANGS, start=900)),
         "critical",
         "behind one that is owned",
     ),
 )
-def test_hanging(number: int, subject: PinnedPartition, severity: str | None, why: str) -> None:
+def test_hanging(subject: PinnedPartition, severity: str | None, why: str) -> None:
     told = finding_severities("hanging", partitions=(subject,))
-    assert told == ([severity] if severity else []), f"case {number}: {why}"
+    assert told == ([severity] if severity else []), why
 
 
 def test_hanging_gives_the_command_that_ends_it() -> None:
@@ -81,47 +78,43 @@ def test_hanging_gives_the_command_that_ends_it() -> None:
 
 
 @cases(
-    (1, owned(pinned_s_ago=60), None, "the limit itself is within"),
-    (2, owned(pinned_s_ago=60.1), "info", "the transaction's finding accuses"),
-    (3, blocked_partition(lso_blocker(*HANGS), pinned_s_ago=61), "info", "the hanging one's finding accuses"),
-    (4, blocked_partition(lso_blocker(*HIDDEN), pinned_s_ago=61), "warning", "nobody is known who holds it"),
-    (5, blocked_partition(pinned_s_ago=61), "warning", "its leader could not be asked"),
+    (owned(pinned_s_ago=60), None, "the limit itself is within"),
+    (owned(pinned_s_ago=60.1), "info", "the transaction's finding accuses"),
+    (blocked_partition(lso_blocker(*HANGS), pinned_s_ago=61), "info", "the hanging one's finding accuses"),
+    (blocked_partition(lso_blocker(*HIDDEN), pinned_s_ago=61), "warning", "nobody is known who holds it"),
+    (blocked_partition(pinned_s_ago=61), "warning", "its leader could not be asked"),
 )
-def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None, why: str) -> None:
+def test_lso_pinned(subject: PinnedPartition, severity: str | None, why: str) -> None:
     told = finding_severities("lso_pinned", partitions=(subject,))
-    assert told == ([severity] if severity else []), f"case {number}: {why}"
+    assert told == ([severity] if severity else []), why
 
 
 @cases(
-    (1, owned(), waiting(30), "info", "a group has just come"),
-    (2, owned(), waiting(61), "warning", "it is blocked"),
-    (3, owned(pinned_s_ago=430), waiting(420), "critical", "7 min"),
+    (owned(), waiting(30), "info", "a group has just come"),
+    (owned(), waiting(61), "warning", "it is blocked"),
+    (owned(pinned_s_ago=430), waiting(420), "critical", "7 min"),
     (
-        4,
         owned(pinned_s_ago=70),
         waiting(900),
         "warning",
         "it was there before, at the end of the log: blocked since the LSO is",
     ),
     (
-        5,
         owned(pinned_s_ago=430),
         {"queries": (query(positions=(source_position(),)),)},
         "warning",
         "a query came later",
     ),
-    (6, owned(), waiting(90, partition=3), "info", "elsewhere"),
-    (7, owned(), waiting(90, how=Waiting.READS_PAST), "info", "it reads uncommitted"),
-    (8, blocked_partition(lso_blocker(*HANGS)), waiting(90), "critical", "nothing ever ends it"),
+    (owned(), waiting(90, partition=3), "info", "elsewhere"),
+    (owned(), waiting(90, how=Waiting.READS_PAST), "info", "it reads uncommitted"),
+    (blocked_partition(lso_blocker(*HANGS)), waiting(90), "critical", "nothing ever ends it"),
     (
-        9,
         blocked_partition(lso_blocker(*OWNED, name="payments-7")),
         {**waiting(90), "transactions": (transaction(90, timeout_s=3_600),)},
         "critical",
         "no end in an hour",
     ),
     (
-        10,
         blocked_partition(lso_blocker(*OWNED, name="payments-7"), pinned_s_ago=430),
         {
             **waiting(420),
@@ -131,15 +124,13 @@ def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None,
         "info",
         "usual",
     ),
-    (11, blocked_partition(lso_blocker(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
+    (blocked_partition(lso_blocker(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
 )
 def test_lso_pinned_has_the_severity_of_what_it_blocks(
-    number: int, subject: PinnedPartition, facts: dict[str, Any], severity: str, why: str
+    subject: PinnedPartition, facts: dict[str, Any], severity: str, why: str
 ) -> None:
     """1,465 records and a group that is blocked for 7 minutes are no "info"."""
-    assert finding_severities("lso_pinned", partitions=(subject,), **facts) == [severity], (
-        f"case {number}: {why}"
-    )
+    assert finding_severities("lso_pinned", partitions=(subject,), **facts) == [severity], why
 
 
 def test_lso_pinned_names_the_blocker_and_the_uncommitted_backlog() -> None:
@@ -178,30 +169,30 @@ def test_texts_do_not_change_while_records_arrive() -> None:
 
 
 @cases(
-    (1, blocked_offset(60), False, "the limit itself is within"),
-    (2, blocked_offset(60.1), True, "it stands at the LSO, which somebody holds"),
-    (3, blocked_offset(900, how=Waiting.READS_PAST), False, "it reads uncommitted"),
-    (4, blocked_offset(900, how=Waiting.NOT_YET), False, "it has work before the LSO"),
-    (5, blocked_offset(900, how=None), False, "nothing holds that partition"),
-    (6, blocked_offset(None), False, "not known since when"),
+    (blocked_offset(60), False, "the limit itself is within"),
+    (blocked_offset(60.1), True, "it stands at the LSO, which somebody holds"),
+    (blocked_offset(900, how=Waiting.READS_PAST), False, "it reads uncommitted"),
+    (blocked_offset(900, how=Waiting.NOT_YET), False, "it has work before the LSO"),
+    (blocked_offset(900, how=None), False, "nothing holds that partition"),
+    (blocked_offset(None), False, "not known since when"),
 )
-def test_group_stalled(number: int, offset: BlockedOffset, is_stalled: bool, why: str) -> None:
+def test_group_stalled(offset: BlockedOffset, is_stalled: bool, why: str) -> None:
     told = findings_of("group_stalled", groups=(blocked_group(offset),))
-    assert [each.severity.value for each in told] == (["warning"] if is_stalled else []), f"{number}: {why}"
+    assert [each.severity.value for each in told] == (["warning"] if is_stalled else []), why
 
 
 @cases(
-    (1, blocked_offset(70), 600, "warning", "its coordinator ends it within ten minutes"),
-    (2, blocked_offset(301), 600, "critical", "for five minutes"),
-    (3, blocked_offset(70), 3_600, "critical", "nothing ends it for an hour"),
-    (4, blocked_offset(70, GroupBlocker(4_900)), 600, "critical", "nobody is known to end it"),
-    (5, replace(blocked_offset(70), behind=20_000), 600, "critical", "so many records"),
+    (blocked_offset(70), 600, "warning", "its coordinator ends it within ten minutes"),
+    (blocked_offset(301), 600, "critical", "for five minutes"),
+    (blocked_offset(70), 3_600, "critical", "nothing ends it for an hour"),
+    (blocked_offset(70, GroupBlocker(4_900)), 600, "critical", "nobody is known to end it"),
+    (replace(blocked_offset(70), behind=20_000), 600, "critical", "so many records"),
 )
 def test_group_stalled_severity_grows_with_the_damage(
-    number: int, offset: BlockedOffset, timeout_s: float, severity: str, why: str
+    offset: BlockedOffset, timeout_s: float, severity: str, why: str
 ) -> None:
     facts = {"groups": (blocked_group(offset),), "transactions": (transaction(90, timeout_s=timeout_s),)}
-    assert finding_severities("group_stalled", **facts) == [severity], f"case {number}: {why}"
+    assert finding_severities("group_stalled", **facts) == [severity], why
 
 
 def test_group_stalled_names_the_blocker() -> None:
@@ -226,17 +217,16 @@ YOUNG = PENDING._replace(transactional_id="young")
 
 
 @cases(
-    (1, (PENDING,), 29, None, None, "pending commits are everyday work"),
-    (2, (PENDING,), 31, None, 31, "the transaction that holds them is open for long"),
-    (3, (PENDING,), None, None, None, "how long is not known"),
-    (4, (), None, 31, 31, "its partition of __consumer_offsets says how long"),
-    (5, (), None, 29, None, "and that it is not long"),
-    (6, (YOUNG,), 900, 900, None, "it is young, and another one holds the log"),
-    (7, (YOUNG._replace(certain=False),), 900, 31, 31, "which one it is, is not sure"),
-    (8, (YOUNG._replace(transactional_id=""),), 900, 31, 31, "which one it is, is not known"),
+    ((PENDING,), 29, None, None, "pending commits are everyday work"),
+    ((PENDING,), 31, None, 31, "the transaction that holds them is open for long"),
+    ((PENDING,), None, None, None, "how long is not known"),
+    ((), None, 31, 31, "its partition of __consumer_offsets says how long"),
+    ((), None, 29, None, "and that it is not long"),
+    ((YOUNG,), 900, 900, None, "it is young, and another one holds the log"),
+    ((YOUNG._replace(certain=False),), 900, 31, 31, "which one it is, is not sure"),
+    ((YOUNG._replace(transactional_id=""),), 900, 31, 31, "which one it is, is not known"),
 )
 def test_offsets_unstable(
-    number: int,
     blockers: tuple[GroupBlocker, ...],
     age_s: float | None,
     log_s: float | None,
@@ -245,7 +235,7 @@ def test_offsets_unstable(
 ) -> None:
     held = blocked_group(pending_offset(*blockers), log_pinned_s_ago=log_s)
     told = findings_of("offsets_unstable", groups=(held,), transactions=(transaction(age_s),))
-    assert [each.since_ms for each in told] == ([] if since_s is None else [ago(since_s)]), f"{number}: {why}"
+    assert [each.since_ms for each in told] == ([] if since_s is None else [ago(since_s)]), why
 
 
 def test_offsets_unstable_names_the_transaction_and_its_confidence() -> None:
@@ -269,13 +259,13 @@ def test_a_blocked_group_without_a_pending_commit_is_not_unstable() -> None:
 
 
 @cases(
-    (1, (16, 4), 60, "orders-0 and orders-1 had 20 unread records for this group"),
-    (2, (16, None), 60, "orders-0 and orders-1 had at least 16 unread records for this group"),
-    (3, (1, 0), 86_400, "orders-0 and orders-1 had 1 unread record for this group"),
-    (4, (16, 4), 86_401, ""),
+    ((16, 4), 60, "orders-0 and orders-1 had 20 unread records for this group"),
+    ((16, None), 60, "orders-0 and orders-1 had at least 16 unread records for this group"),
+    ((1, 0), 86_400, "orders-0 and orders-1 had 1 unread record for this group"),
+    ((16, 4), 86_401, ""),
 )
-def test_unread_deleted(number: int, unread: tuple[int | None, ...], ago_s: int, evidence: str) -> None:
+def test_unread_deleted(unread: tuple[int | None, ...], ago_s: int, evidence: str) -> None:
     reads = tuple(DeletedRead("billing", "orders", n, left, ago(ago_s)) for n, left in enumerate(unread))
     told = findings_of("unread_deleted", deleted_reads=reads)
-    assert [each.evidence for each in told] == [evidence] * bool(evidence), f"case {number}"
+    assert [each.evidence for each in told] == [evidence] * bool(evidence)
     assert {each.subject for each in told} <= {"group:billing"}

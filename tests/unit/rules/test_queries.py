@@ -1,4 +1,4 @@
-"""Proves the rules about streaming queries by numbered cases: what is found, with which text, and when
+"""Proves the rules about streaming queries by cases: what is found, with which text, and when
 nothing is.
 """
 
@@ -35,14 +35,13 @@ GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
 
 
 @cases(
-    (1, {"restart_severity": Severity.CRITICAL}, ["critical"], "a restart would fail"),
-    (2, {"restart_severity": Severity.WARNING}, ["warning"], "only with a newer Spark"),
-    (3, {"restart_severity": Severity.INFO}, [], "it runs its batch again: what it is for"),
-    (4, {"restart_severity": None}, [], "all is well"),
-    (5, {"restart_severity": Severity.CRITICAL, **GONE}, [], "abandoned for a week"),
-    (6, {"restart_severity": Severity.CRITICAL, "alive": None}, ["critical"], "no listener, moved lately"),
+    ({"restart_severity": Severity.CRITICAL}, ["critical"], "a restart would fail"),
+    ({"restart_severity": Severity.WARNING}, ["warning"], "only with a newer Spark"),
+    ({"restart_severity": Severity.INFO}, [], "it runs its batch again: what it is for"),
+    ({"restart_severity": None}, [], "all is well"),
+    ({"restart_severity": Severity.CRITICAL, **GONE}, [], "abandoned for a week"),
+    ({"restart_severity": Severity.CRITICAL, "alive": None}, ["critical"], "no listener, moved lately"),
     (
-        7,
         {
             "restart_severity": Severity.WARNING,
             "unusable": (Broken("offsets/3", Damage.DENIED, "no permission"),),
@@ -51,8 +50,8 @@ GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
         "what decides may not be read",
     ),
 )
-def test_restart_fails(number: int, facts: dict[str, Any], severity: list[str], why: str) -> None:
-    assert severities_of("restart_fails", **facts) == severity, f"case {number}: {why}"
+def test_restart_fails(facts: dict[str, Any], severity: list[str], why: str) -> None:
+    assert severities_of("restart_fails", **facts) == severity, why
 
 
 def test_restart_fails_gives_what_spark_would_do_and_the_remedy() -> None:
@@ -70,36 +69,32 @@ RECORDED = sink_batch(open=(), aborted=("orders-a",), recorded=True)
 
 
 @cases(
-    (1, sink_batch(9.9), [], [], "within the limit: a commit under way"),
-    (2, OPEN_ONLY, ["critical"], [], "nobody carries it out"),
-    (3, sink_batch(open=(), unknown=("orders-a",)), ["critical"], [], "nothing tells what became of it"),
-    (4, COMMITTED, ["warning"], [], "committed, only the ledger does not know"),
-    (5, ABORTED, [], ["critical"], "one of two was aborted: it is lost, not late"),
-    (6, RECORDED, [], ["warning"], "somebody took note of the loss"),
-    (7, sink_batch(86_401, open=(), aborted=("a",), recorded=True), [], [], "a day ago"),
-    (8, sink_batch(86_401, open=(), aborted=("a",)), [], ["critical"], "nobody took note: it stays"),
+    (sink_batch(9.9), [], [], "within the limit: a commit under way"),
+    (OPEN_ONLY, ["critical"], [], "nobody carries it out"),
+    (sink_batch(open=(), unknown=("orders-a",)), ["critical"], [], "nothing tells what became of it"),
+    (COMMITTED, ["warning"], [], "committed, only the ledger does not know"),
+    (ABORTED, [], ["critical"], "one of two was aborted: it is lost, not late"),
+    (RECORDED, [], ["warning"], "somebody took note of the loss"),
+    (sink_batch(86_401, open=(), aborted=("a",), recorded=True), [], [], "a day ago"),
+    (sink_batch(86_401, open=(), aborted=("a",)), [], ["critical"], "nobody took note: it stays"),
 )
-def test_batches_of_the_sink(
-    number: int, batch: SinkBatch, prepared: list[str], lost: list[str], why: str
-) -> None:
-    assert severities_of("batch_prepared", sink_batches=(batch,)) == prepared, f"case {number}: {why}"
-    assert severities_of("batch_lost", sink_batches=(batch,)) == lost, f"case {number}: {why}"
+def test_batches_of_the_sink(batch: SinkBatch, prepared: list[str], lost: list[str], why: str) -> None:
+    assert severities_of("batch_prepared", sink_batches=(batch,)) == prepared, why
+    assert severities_of("batch_lost", sink_batches=(batch,)) == lost, why
 
 
 @cases(
-    (1, True, 3_600, "warning", "its driver is there, and has an hour"),
-    (2, True, 601, "warning", "more than ten minutes"),
-    (3, True, 600, "critical", "ten minutes until it is lost"),
-    (4, False, 3_600, "critical", "nobody is there to commit it"),
-    (5, None, 3_600, "critical", "nobody is known to be"),
+    (True, 3_600, "warning", "its driver is there, and has an hour"),
+    (True, 601, "warning", "more than ten minutes"),
+    (True, 600, "critical", "ten minutes until it is lost"),
+    (False, 3_600, "critical", "nobody is there to commit it"),
+    (None, 3_600, "critical", "nobody is known to be"),
 )
 def test_a_prepared_batch_is_more_severe_as_its_expiry_approaches(
-    number: int, alive: bool | None, left_s: int, severity: str, why: str
+    alive: bool | None, left_s: int, severity: str, why: str
 ) -> None:
     batch = sink_batch(expires_ms=NOW_MS + 1_000 * left_s)
-    assert severities_of("batch_prepared", sink_batches=(batch,), alive=alive) == [severity], (
-        f"case {number}: {why}"
-    )
+    assert severities_of("batch_prepared", sink_batches=(batch,), alive=alive) == [severity], why
 
 
 def test_texts_of_a_prepared_batch_do_not_change_while_time_passes() -> None:
@@ -131,18 +126,18 @@ def test_a_lost_batch_names_ids_and_input() -> None:
 
 
 @cases(
-    (1, source_position(812, log_start=812), [], "the next record is the first there is"),
-    (2, source_position(811, log_start=812), ["critical"], "one was deleted unread"),
-    (3, source_position(812, log_start=None), [], "the partition was not seen"),
-    (4, source_position(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
-    (5, source_position(812, log_start=0, pace=0.0), [], "it is not cut"),
-    (6, source_position(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
-    (7, source_position(3_701, log_start=100, pace=1.0), [], "3,601 s"),
-    (9, source_position(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
-    (8, source_position(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
+    (source_position(812, log_start=812), [], "the next record is the first there is"),
+    (source_position(811, log_start=812), ["critical"], "one was deleted unread"),
+    (source_position(812, log_start=None), [], "the partition was not seen"),
+    (source_position(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
+    (source_position(812, log_start=0, pace=0.0), [], "it is not cut"),
+    (source_position(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
+    (source_position(3_701, log_start=100, pace=1.0), [], "3,601 s"),
+    (source_position(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
+    (source_position(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
 )
-def test_data_loss_risk(number: int, position: SourcePosition, severity: list[str], why: str) -> None:
-    assert severities_of("data_loss_risk", positions=(position,)) == severity, f"case {number}: {why}"
+def test_data_loss_risk(position: SourcePosition, severity: list[str], why: str) -> None:
+    assert severities_of("data_loss_risk", positions=(position,)) == severity, why
 
 
 def test_data_loss_gives_the_offsets_lost_and_the_deadline() -> None:
@@ -160,16 +155,14 @@ def test_data_loss_gives_the_offsets_lost_and_the_deadline() -> None:
 
 
 @cases(
-    (1, source_position(5_812), False, "at the end"),
-    (2, source_position(5_813), True, "beyond it"),
-    (3, source_position(5_813, 5), False, "the end may have been looked at before that batch"),
-    (4, source_position(5_813, None), True, "since long before we came"),
-    (5, source_position(5_813, high_watermark=None), False, "the partition was not seen"),
+    (source_position(5_812), False, "at the end"),
+    (source_position(5_813), True, "beyond it"),
+    (source_position(5_813, 5), False, "the end may have been looked at before that batch"),
+    (source_position(5_813, None), True, "since long before we came"),
+    (source_position(5_813, high_watermark=None), False, "the partition was not seen"),
 )
-def test_topic_recreated(number: int, position: SourcePosition, is_told: bool, why: str) -> None:
-    assert severities_of("topic_recreated", positions=(position,)) == ["critical"] * is_told, (
-        f"case {number}: {why}"
-    )
+def test_topic_recreated(position: SourcePosition, is_told: bool, why: str) -> None:
+    assert severities_of("topic_recreated", positions=(position,)) == ["critical"] * is_told, why
 
 
 def test_a_deleted_topic_gives_what_was_read_of_it_and_since_when() -> None:
@@ -185,18 +178,18 @@ HELD = blocked_partition(lso_blocker(*OWNED, name="payments-7"))
 
 
 @cases(
-    (1, source_position(812, 90), 90, "at the LSO for as long as it is pinned"),
-    (2, source_position(812, 70), 70, "it came there later"),
-    (3, source_position(812, 60), None, "the limit itself is within"),
-    (4, source_position(812, None), 90, "it was there when we came"),
-    (5, source_position(813, 90), None, "past the LSO: it reads uncommitted"),
-    (6, source_position(811, 90), None, "it has work before the LSO"),
-    (7, source_position(812, 90, partition=3), None, "another partition"),
+    (source_position(812, 90), 90, "at the LSO for as long as it is pinned"),
+    (source_position(812, 70), 70, "it came there later"),
+    (source_position(812, 60), None, "the limit itself is within"),
+    (source_position(812, None), 90, "it was there when we came"),
+    (source_position(813, 90), None, "past the LSO: it reads uncommitted"),
+    (source_position(811, 90), None, "it has work before the LSO"),
+    (source_position(812, 90, partition=3), None, "another partition"),
 )
-def test_query_blocked(number: int, position: SourcePosition, since_s: float | None, why: str) -> None:
+def test_query_blocked(position: SourcePosition, since_s: float | None, why: str) -> None:
     findings = findings_of("query_blocked", queries=(query(positions=(position,)),), partitions=(HELD,))
     wanted = [] if since_s is None else [ago(since_s)]
-    assert [each.since_ms for each in findings] == wanted, f"case {number}: {why}"
+    assert [each.since_ms for each in findings] == wanted, why
 
 
 def test_a_blocked_query_names_the_blocker_and_the_confidence() -> None:
@@ -226,43 +219,43 @@ def test_lso_pinned_names_the_queries_blocked_on_the_partition() -> None:
     assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
 
 
-@cases((1, None, False), (2, Stall(NOW_MS, 9, ago(90)), False), (3, Stall(NOW_MS, 10, ago(90)), True))
-def test_watermark_stalled(number: int, stall: Stall | None, is_told: bool) -> None:
-    assert severities_of("watermark_stalled", stall=stall) == ["warning"] * is_told, f"case {number}"
+@cases((None, False), (Stall(NOW_MS, 9, ago(90)), False), (Stall(NOW_MS, 10, ago(90)), True))
+def test_watermark_stalled(stall: Stall | None, is_told: bool) -> None:
+    assert severities_of("watermark_stalled", stall=stall) == ["warning"] * is_told
 
 
 RUNNING = {"planned": 18, "finished": 17, "usual_ms": 2_000}
 
 
 @cases(
-    (1, {**RUNNING, "planned_ms": ago(60)}, False, "never before that"),
-    (2, {**RUNNING, "planned_ms": ago(61)}, True, "five times two seconds, and more than a minute"),
-    (3, {**RUNNING, "planned_ms": ago(61), "usual_ms": 13_000}, False, "five times 13 s are 65"),
-    (4, {**RUNNING, "planned_ms": ago(61), "usual_ms": None}, False, "nobody knows what is usual"),
-    (5, {**RUNNING, "planned_ms": ago(61), "finished": 18}, False, "it is finished"),
-    (6, {**RUNNING, "planned_ms": ago(61), "alive": False}, False, "its driver is gone: a restart's case"),
-    (7, {**RUNNING, "planned_ms": ago(61), "alive": None}, True, "it may be gone; somebody is to look"),
-    (8, {**RUNNING, "planned_ms": ago(61), **GONE}, False, "abandoned"),
-    (9, {**RUNNING, "planned_ms": ago(61), "finished": None}, True, "its first one"),
+    ({**RUNNING, "planned_ms": ago(60)}, False, "never before that"),
+    ({**RUNNING, "planned_ms": ago(61)}, True, "five times two seconds, and more than a minute"),
+    ({**RUNNING, "planned_ms": ago(61), "usual_ms": 13_000}, False, "five times 13 s are 65"),
+    ({**RUNNING, "planned_ms": ago(61), "usual_ms": None}, False, "nobody knows what is usual"),
+    ({**RUNNING, "planned_ms": ago(61), "finished": 18}, False, "it is finished"),
+    ({**RUNNING, "planned_ms": ago(61), "alive": False}, False, "its driver is gone: a restart's case"),
+    ({**RUNNING, "planned_ms": ago(61), "alive": None}, True, "it may be gone; somebody is to look"),
+    ({**RUNNING, "planned_ms": ago(61), **GONE}, False, "abandoned"),
+    ({**RUNNING, "planned_ms": ago(61), "finished": None}, True, "its first one"),
 )
-def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str) -> None:
-    assert severities_of("batch_slow", **facts) == ["warning"] * is_told, f"case {number}: {why}"
+def test_batch_slow(facts: dict[str, Any], is_told: bool, why: str) -> None:
+    assert severities_of("batch_slow", **facts) == ["warning"] * is_told, why
 
 
 @cases(
-    (1, "two_writers", {"writers": ""}, []),
-    (2, "two_writers", {"writers": "two folders"}, ["critical"]),
-    (3, "query_failed", {"state": QueryState.FAILED, "alive": False}, ["critical"]),
-    (4, "query_failed", {"state": QueryState.FAILED, "alive": False, "moved_ms": ago(WEEK_S + 1)}, []),
-    (5, "query_failed", {"state": QueryState.RUNNING, "exception": "of the run before"}, []),
-    (6, "query_failed", {"state": QueryState.STOPPED, "alive": False}, []),
-    (7, "checkpoint_unreadable", {"error": "permission denied"}, ["warning"]),
-    (8, "checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
-    (9, "checkpoint_unreadable", {"unusable": (Broken("a", Damage.NEWER, "v9"),)}, ["warning"]),
-    (10, "checkpoint_unreadable", {"unusable": (Broken("a", Damage.TORN, "cut"),)}, []),
+    ("two_writers", {"writers": ""}, []),
+    ("two_writers", {"writers": "two folders"}, ["critical"]),
+    ("query_failed", {"state": QueryState.FAILED, "alive": False}, ["critical"]),
+    ("query_failed", {"state": QueryState.FAILED, "alive": False, "moved_ms": ago(WEEK_S + 1)}, []),
+    ("query_failed", {"state": QueryState.RUNNING, "exception": "of the run before"}, []),
+    ("query_failed", {"state": QueryState.STOPPED, "alive": False}, []),
+    ("checkpoint_unreadable", {"error": "permission denied"}, ["warning"]),
+    ("checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
+    ("checkpoint_unreadable", {"unusable": (Broken("a", Damage.NEWER, "v9"),)}, ["warning"]),
+    ("checkpoint_unreadable", {"unusable": (Broken("a", Damage.TORN, "cut"),)}, []),
 )
-def test_others(number: int, rule: str, facts: dict[str, Any], severity: list[str]) -> None:
-    assert severities_of(rule, **facts) == severity, f"case {number}"
+def test_others(rule: str, facts: dict[str, Any], severity: list[str]) -> None:
+    assert severities_of(rule, **facts) == severity
 
 
 def test_a_failed_query_gives_the_first_line_of_its_exception() -> None:

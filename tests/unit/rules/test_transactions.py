@@ -1,4 +1,4 @@
-"""Proves the rules about transactions by numbered cases: what is found, how severe it is, and when nothing
+"""Proves the rules about transactions by cases: what is found, how severe it is, and when nothing
 is. Those about commits that lost records, and about applications (shares and ids), are beside them."""
 
 from dataclasses import replace
@@ -31,54 +31,49 @@ TWO_PHASE_S = 10**9
 
 
 @cases(
-    (1, transaction(59.9), None, "within the limit"),
-    (2, transaction(60), None, "the limit itself is still within"),
-    (3, transaction(60.1), "warning", "past the limit, its coordinator will end it"),
-    (4, transaction(605, timeout_s=600), "warning", "past its timeout, but coordinators look every 10 s"),
-    (5, transaction(616, timeout_s=600), "warning", "late by now, which another rule says"),
-    (6, transaction(61, timeout_s=TWO_PHASE_S), "critical", "two-phase commit: nothing ever ends it"),
-    (
-        7,
-        transaction(900, state=TransactionState.PREPARE_COMMIT),
-        None,
-        "decided: not waiting for its producer",
-    ),
-    (8, transaction(None), None, "a record without a start says nothing about an age"),
+    (transaction(59.9), None, "within the limit"),
+    (transaction(60), None, "the limit itself is still within"),
+    (transaction(60.1), "warning", "past the limit, its coordinator will end it"),
+    (transaction(605, timeout_s=600), "warning", "past its timeout, but coordinators look every 10 s"),
+    (transaction(616, timeout_s=600), "warning", "late by now, which another rule says"),
+    (transaction(61, timeout_s=TWO_PHASE_S), "critical", "two-phase commit: nothing ever ends it"),
+    (transaction(900, state=TransactionState.PREPARE_COMMIT), None, "decided: not waiting for its producer"),
+    (transaction(None), None, "a record without a start says nothing about an age"),
 )
-def test_open_too_long(number: int, subject: OpenTransactionFacts, severity: str | None, why: str) -> None:
+def test_open_too_long(subject: OpenTransactionFacts, severity: str | None, why: str) -> None:
     told = finding_severities("open_too_long", transactions=(subject,))
-    assert told == ([severity] if severity else []), f"case {number}: {why}"
+    assert told == ([severity] if severity else []), why
 
 
 @cases(
-    (1, 9.9, 50, 0.2, 600, None, "far beyond its past, but younger than any habit is looked at"),
-    (2, 10.1, 50, 0.2, 600, "warning", "fifty times as long as its commits take"),
-    (3, 10.1, 49, 0.2, 600, None, "too few commits to know what is usual"),
-    (4, 29, 50, 10, 600, None, "within three times its 99th percentile"),
-    (5, 31, 50, 10, 600, "warning", "beyond it"),
-    (6, 70, 50, 30, 600, "info", "past the limit, and usual for this application"),
-    (7, 91, 50, 30, 600, "warning", "past the limit and past what is usual"),
-    (8, 31, 50, 10, TWO_PHASE_S, "warning", "unusual, but not past the limit: nothing critical yet"),
-    (9, 91, 50, 30, TWO_PHASE_S, "critical", "past both, and nothing ever ends it"),
-    (10, 70, 49, 30, 600, "warning", "too few commits to excuse it"),
+    (9.9, 50, 0.2, 600, None, "far beyond its past, but younger than any habit is looked at"),
+    (10.1, 50, 0.2, 600, "warning", "fifty times as long as its commits take"),
+    (10.1, 49, 0.2, 600, None, "too few commits to know what is usual"),
+    (29, 50, 10, 600, None, "within three times its 99th percentile"),
+    (31, 50, 10, 600, "warning", "beyond it"),
+    (70, 50, 30, 600, "info", "past the limit, and usual for this application"),
+    (91, 50, 30, 600, "warning", "past the limit and past what is usual"),
+    (31, 50, 10, TWO_PHASE_S, "warning", "unusual, but not past the limit: nothing critical yet"),
+    (91, 50, 30, TWO_PHASE_S, "critical", "past both, and nothing ever ends it"),
+    (70, 49, 30, 600, "warning", "too few commits to excuse it"),
 )
 def test_open_too_long_depends_on_the_applications_usual_commit_time(
-    number: int, age_s: float, commits: int, p99_s: float, timeout_s: float, severity: str | None, why: str
+    age_s: float, commits: int, p99_s: float, timeout_s: float, severity: str | None, why: str
 ) -> None:
     usual = {"payments": UsualCommit(commits, int(p99_s * 1_000))}
     subject = transaction(age_s, timeout_s=timeout_s)
     told = finding_severities("open_too_long", transactions=(subject,), usual=usual)
-    assert told == ([severity] if severity else []), f"case {number}: {why}"
+    assert told == ([severity] if severity else []), why
 
 
 @cases(
-    (1, None, None, "warning", "nobody is blocked by it"),
-    (2, 90, None, "warning", "a group is, for a while"),
-    (3, 420, None, "critical", "for seven minutes"),
-    (4, 420, 200, "info", "its application's commits take so long"),
+    (None, None, "warning", "nobody is blocked by it"),
+    (90, None, "warning", "a group is, for a while"),
+    (420, None, "critical", "for seven minutes"),
+    (420, 200, "info", "its application's commits take so long"),
 )
 def test_open_too_long_severity_grows_with_what_it_blocks(
-    number: int, waits_s: float | None, usual_s: float | None, severity: str, why: str
+    waits_s: float | None, usual_s: float | None, severity: str, why: str
 ) -> None:
     facts = {
         "transactions": (transaction(430),),
@@ -86,7 +81,7 @@ def test_open_too_long_severity_grows_with_what_it_blocks(
         "groups": () if waits_s is None else (blocked_group(blocked_offset(waits_s)),),
         "usual": {} if usual_s is None else {"payments": UsualCommit(80, int(usual_s * 1_000))},
     }
-    assert finding_severities("open_too_long", **facts) == [severity], f"case {number}: {why}"
+    assert finding_severities("open_too_long", **facts) == [severity], why
 
 
 def test_a_fence_is_not_suggested_for_a_transaction_of_the_sink() -> None:
@@ -120,21 +115,16 @@ def test_open_too_long_has_its_timeout_as_deadline(timeout_s: float, deadline_ms
 
 
 @cases(
-    (1, transaction(74, timeout_s=60), False, "past its timeout, within the coordinator's scan"),
-    (2, transaction(75.1, timeout_s=60), True, "15 s past its timeout"),
-    (3, transaction(20, timeout_s=3), True, "also where it is not open for long"),
-    (4, transaction(10**6, timeout_s=TWO_PHASE_S), False, "a two-phase commit is never late"),
-    (
-        5,
-        transaction(900, timeout_s=60, state=TransactionState.PREPARE_ABORT),
-        False,
-        "decided; another rule's",
-    ),
-    (6, transaction(None, timeout_s=60), False, "no start, no age"),
+    (transaction(74, timeout_s=60), False, "past its timeout, within the coordinator's scan"),
+    (transaction(75.1, timeout_s=60), True, "15 s past its timeout"),
+    (transaction(20, timeout_s=3), True, "also where it is not open for long"),
+    (transaction(10**6, timeout_s=TWO_PHASE_S), False, "a two-phase commit is never late"),
+    (transaction(900, timeout_s=60, state=TransactionState.PREPARE_ABORT), False, "decided; another rule's"),
+    (transaction(None, timeout_s=60), False, "no start, no age"),
 )
-def test_late(number: int, subject: OpenTransactionFacts, is_late: bool, why: str) -> None:
+def test_late(subject: OpenTransactionFacts, is_late: bool, why: str) -> None:
     told = finding_severities("coordinator_overdue", transactions=(subject,))
-    assert told == (["critical"] if is_late else []), f"case {number}: {why}"
+    assert told == (["critical"] if is_late else []), why
 
 
 def test_coordinator_overdue_counts_from_the_timeout() -> None:
@@ -144,19 +134,15 @@ def test_coordinator_overdue_counts_from_the_timeout() -> None:
 
 
 @cases(
-    (1, TransactionState.PREPARE_COMMIT, 14.9, False, "markers may take a moment while a leader moves"),
-    (2, TransactionState.PREPARE_COMMIT, 15.1, True, "decided, and no marker for 15 s"),
-    (3, TransactionState.PREPARE_ABORT, 15.1, True, "an abort may be stuck too"),
-    (4, TransactionState.ONGOING, 900, False, "nothing is decided"),
+    (TransactionState.PREPARE_COMMIT, 14.9, False, "markers may take a moment while a leader moves"),
+    (TransactionState.PREPARE_COMMIT, 15.1, True, "decided, and no marker for 15 s"),
+    (TransactionState.PREPARE_ABORT, 15.1, True, "an abort may be stuck too"),
+    (TransactionState.ONGOING, 900, False, "nothing is decided"),
 )
-def test_stuck_in_prepare(
-    number: int, state: TransactionState, decided_s_ago: float, is_stuck: bool, why: str
-) -> None:
+def test_stuck_in_prepare(state: TransactionState, decided_s_ago: float, is_stuck: bool, why: str) -> None:
     subject = transaction(900, state=state, decided_s_ago=decided_s_ago)
     told = findings_of("stuck_in_prepare", transactions=(subject,))
-    assert [each.since_ms for each in told] == ([ago(decided_s_ago)] if is_stuck else []), (
-        f"case {number}: {why}"
-    )
+    assert [each.since_ms for each in told] == ([ago(decided_s_ago)] if is_stuck else []), why
 
 
 def test_stuck_in_prepare_names_the_late_leader_of_three() -> None:
@@ -182,16 +168,16 @@ def test_stuck_in_prepare_names_leaders_that_take_no_marker() -> None:
 
 
 @cases(
-    (1, 3, 3, [], "a few restarts in the middle of work"),
-    (2, 4, 4, ["critical"], "two live owners"),
-    (3, 40, 20, ["critical"], "enough of them without the ambiguous ones"),
-    (4, 4, 3, ["warning"], "a client that aborts and initialises again leaves the same records"),
-    (5, 40, 0, ["warning"], "the same"),
+    (3, 3, [], "a few restarts in the middle of work"),
+    (4, 4, ["critical"], "two live owners"),
+    (40, 20, ["critical"], "enough of them without the ambiguous ones"),
+    (4, 3, ["warning"], "a client that aborts and initialises again leaves the same records"),
+    (40, 0, ["warning"], "the same"),
 )
-def test_fencing_storm(number: int, times: int, unambiguous: int, severity: list[str], why: str) -> None:
+def test_fencing_storm(times: int, unambiguous: int, severity: list[str], why: str) -> None:
     seen = Repeated("transaction:payments-7", times, unambiguous, ago(500), ago(5))
     told = findings_of("fencing_storm", takeovers=(seen,))
-    assert [each.severity.value for each in told] == severity, f"case {number}: {why}"
+    assert [each.severity.value for each in told] == severity, why
     assert all(each.since_ms == ago(500) for each in told)
     is_shown = severity == ["critical"]
     assert all(("is taken over" in each.summary) == is_shown for each in told)
@@ -201,18 +187,16 @@ def test_fencing_storm(number: int, times: int, unambiguous: int, severity: list
 
 
 @cases(
-    (1, "transaction:payments-7", 2, False, "twice may happen"),
-    (2, "transaction:payments-7", 3, True, "three in a row"),
-    (3, "application:payments", 3, True, "of ids that are used once each"),
-    (4, "transaction:payments-7", 9, True, "nothing it writes arrives any more"),
+    ("transaction:payments-7", 2, False, "twice may happen"),
+    ("transaction:payments-7", 3, True, "three in a row"),
+    ("application:payments", 3, True, "of ids that are used once each"),
+    ("transaction:payments-7", 9, True, "nothing it writes arrives any more"),
 )
-def test_timeouts_in_a_row(number: int, subject: str, times: int, is_told: bool, why: str) -> None:
+def test_timeouts_in_a_row(subject: str, times: int, is_told: bool, why: str) -> None:
     seen = Repeated(subject, times, times, ago(500), ago(5), 60_000)
     told = findings_of("timeouts_in_a_row", timeouts=(seen,))
     expected = [(subject, "critical" if times >= 9 else "warning", ago(500))] if is_told else []
-    assert [(each.subject, each.severity.value, each.since_ms) for each in told] == expected, (
-        f"{number}: {why}"
-    )
+    assert [(each.subject, each.severity.value, each.since_ms) for each in told] == expected, why
 
 
 def test_a_transaction_whose_timeout_is_not_reported_is_open_too_long_and_never_overdue() -> None:
@@ -236,36 +220,30 @@ def commit(*lost: LostRecords, name: str = "held-3", ago_s: float = 60) -> Abort
 
 @cases(
     (
-        1,
         (MARKED,),
         "held-3: aborted by a marker before the commit, 5 records lost",
         "payments-2: 5 records, offsets 1,000 to 1,004",
     ),
     (
-        2,
         (MARKED, ONE),
         "held-3: aborted by a marker before the commit, 6 records lost",
         "payments-2: 5 records, offsets 1,000 to 1,004 and payments-3: 1 record, offset 7",
     ),
     (
-        3,
         (GONE,),
         "held-3: its topic was deleted before the commit, at most 20 records lost",
         "orders-0: offsets 10 to 29 at most (the topic was deleted)",
     ),
     (
-        4,
         (GONE, MARKED),
         "held-3: aborted by a marker and its topic was deleted before the commit, at most 25 records lost",
         "payments-2: 5 records",
     ),
 )
-def test_a_commit_that_lost_records(
-    number: int, lost: tuple[LostRecords, ...], summary: str, evidence: str
-) -> None:
+def test_a_commit_that_lost_records(lost: tuple[LostRecords, ...], summary: str, evidence: str) -> None:
     (found,) = findings_of(RULE, aborted_commits=(commit(*lost),))
-    assert found.summary == summary, f"case {number}"
-    assert evidence in found.evidence, f"case {number}"
+    assert found.summary == summary
+    assert evidence in found.evidence
     assert (found.subject, found.severity) == ("transaction:held-3", Severity.CRITICAL)
     assert (found.since_ms, found.instance) == (ago(60), f"7@{ago(90)}")
     assert ("Write the lost records again" in found.next_step) is (MARKED in lost)
@@ -291,22 +269,17 @@ def application(**figures: object) -> tuple[ApplicationFigures, ...]:
 
 
 @cases(
-    (1, {COMMIT: 0, TIMEOUT: 19}, None, "too few ends to speak of a share"),
-    (2, {COMMIT: 17, TIMEOUT: 3}, None, "15 %"),
-    (3, {COMMIT: 16, TIMEOUT: 4}, "warning", "the share itself"),
-    (4, {COMMIT: 10, CLIENT: 5, TIMEOUT: 5}, "warning", "of any cause"),
-    (5, {TIMEOUT: 20}, "critical", "nothing is committed at all"),
-    (
-        6,
-        {COMMIT: 20, TransitionKind.EMPTY_ABORT: 500, REINIT: 500},
-        None,
-        "an abort of nothing loses nothing",
-    ),
-    (7, {}, None, "nothing happened"),
+    ({COMMIT: 0, TIMEOUT: 19}, None, "too few ends to speak of a share"),
+    ({COMMIT: 17, TIMEOUT: 3}, None, "15 %"),
+    ({COMMIT: 16, TIMEOUT: 4}, "warning", "the share itself"),
+    ({COMMIT: 10, CLIENT: 5, TIMEOUT: 5}, "warning", "of any cause"),
+    ({TIMEOUT: 20}, "critical", "nothing is committed at all"),
+    ({COMMIT: 20, TransitionKind.EMPTY_ABORT: 500, REINIT: 500}, None, "an abort of nothing loses nothing"),
+    ({}, None, "nothing happened"),
 )
-def test_abort_ratio(number: int, window: dict[TransitionKind, int], severity: str | None, why: str) -> None:
+def test_abort_ratio(window: dict[TransitionKind, int], severity: str | None, why: str) -> None:
     told = finding_severities("abort_ratio", applications=application(window=window))
-    assert told == ([severity] if severity else []), f"case {number}: {why}"
+    assert told == ([severity] if severity else []), why
 
 
 def test_abort_ratio_names_the_most_frequent_cause() -> None:
@@ -329,16 +302,16 @@ def test_no_figure_is_surer_than_the_verdicts_that_it_counts() -> None:
 
 
 @cases(
-    (1, 600.0, "", None, "one checkpoint a minute at parallelism 10: the limit itself"),
-    (2, 601.0, "payments-7", "warning", "beyond it"),
-    (3, 6_001.0, "payments-0-77", "critical", "ten times that"),
-    (4, 6_001.0, "payments-0a1b2c3d-p2999-g1-s0", None, "the first start of a sink with 3,000 tasks"),
-    (5, 6_001.0, "payments-0a1b2c3d-p2999-g1-b0-s0", "critical", "a sink of old, with other ids each time"),
+    (600.0, "", None, "one checkpoint a minute at parallelism 10: the limit itself"),
+    (601.0, "payments-7", "warning", "beyond it"),
+    (6_001.0, "payments-0-77", "critical", "ten times that"),
+    (6_001.0, "payments-0a1b2c3d-p2999-g1-s0", None, "the first start of a sink with 3,000 tasks"),
+    (6_001.0, "payments-0a1b2c3d-p2999-g1-b0-s0", "critical", "a sink of old, with other ids each time"),
 )
-def test_id_explosion(number: int, made: float, sample_id: str, severity: str | None, why: str) -> None:
+def test_id_explosion(made: float, sample_id: str, severity: str | None, why: str) -> None:
     figures = application(hour={TransitionKind.INIT: made}, sample_id=sample_id)
     told = finding_severities("id_explosion", applications=figures)
-    assert told == ([severity] if severity else []), f"case {number}: {why}"
+    assert told == ([severity] if severity else []), why
 
 
 def test_id_explosion_estimates_the_ids_that_coordinators_keep() -> None:

@@ -1,4 +1,4 @@
-"""Proves the mechanism that suppresses rules: what a gap hides, and what stays available; by numbered cases
+"""Proves the mechanism that suppresses rules: what a gap hides, and what stays available; by cases
 the rules about visibility: brokers that do not answer, parts that are hidden; and the severity of a
 finding, a function of the damage so far and of the time that is left."""
 
@@ -50,33 +50,33 @@ PLACES = {
 
 
 @cases(
-    (1, Sense.PARTITIONS, (), ("partition:a-0",), True, "nothing is hidden"),
-    (2, Sense.PARTITIONS, ("cluster",), ("partition:a-0",), False, "everything is"),
-    (3, Sense.PARTITIONS, ("partition:a-0",), ("partition:a-0",), False, "it is, by name"),
-    (4, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0",), True, "its neighbour is"),
-    (5, Sense.PARTITIONS, ("broker:1",), ("partition:a-0",), False, "its leader does not answer"),
-    (6, Sense.PARTITIONS, ("broker:2",), ("partition:a-0",), True, "another broker does not"),
-    (7, Sense.PARTITIONS, ("broker:2",), ("partition:b-0",), False, "nobody knows where it lies"),
-    (8, Sense.PARTITIONS, ("partition:a-1",), ("partition:b-0",), True, "names need no place"),
-    (9, Sense.PARTITIONS, ("partition:a-1",), ("group:g",), False, "about no partition: must see all"),
-    (10, Sense.PARTITIONS, ("partition:a-1",), ("group:g", "partition:a-0"), True, "about this one"),
-    (11, Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0", "partition:a-1"), False, "about both"),
-    (17, Sense.PARTITIONS, ("topic:a",), ("partition:a-0",), False, "its topic may not be described"),
-    (18, Sense.PARTITIONS, ("topic:b",), ("partition:a-0",), True, "another topic may not"),
-    (19, Sense.PARTITIONS, ("the cellar",), ("partition:a-0",), False, "nobody knows what that hides"),
-    (12, Sense.TRANSACTIONS, ("shard:0",), ("transaction:t",), True, "another tail's"),
-    (13, Sense.TRANSACTIONS, ("shard:1",), ("transaction:t",), False, "its own tail's"),
-    (14, Sense.TRANSACTIONS, ("shard:0",), ("partition:a-0",), False, "any id may own a producer id"),
-    (15, Sense.HISTORY, ("shard:0",), ("application:x",), False, "its ids lie everywhere"),
-    (16, Sense.GROUPS, ("__consumer_offsets-7",), ("group:g",), False, "its part of the log"),
-    (20, Sense.AUDITS, ("pipeline:a",), ("pipeline:a", "query:q"), False, "its manifests are torn"),
-    (21, Sense.AUDITS, ("pipeline:a",), ("pipeline:b", "query:q"), True, "another one's are"),
+    (Sense.PARTITIONS, (), ("partition:a-0",), True, "nothing is hidden"),
+    (Sense.PARTITIONS, ("cluster",), ("partition:a-0",), False, "everything is"),
+    (Sense.PARTITIONS, ("partition:a-0",), ("partition:a-0",), False, "it is, by name"),
+    (Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0",), True, "its neighbour is"),
+    (Sense.PARTITIONS, ("broker:1",), ("partition:a-0",), False, "its leader does not answer"),
+    (Sense.PARTITIONS, ("broker:2",), ("partition:a-0",), True, "another broker does not"),
+    (Sense.PARTITIONS, ("broker:2",), ("partition:b-0",), False, "nobody knows where it lies"),
+    (Sense.PARTITIONS, ("partition:a-1",), ("partition:b-0",), True, "names need no place"),
+    (Sense.PARTITIONS, ("partition:a-1",), ("group:g",), False, "about no partition: must see all"),
+    (Sense.PARTITIONS, ("partition:a-1",), ("group:g", "partition:a-0"), True, "about this one"),
+    (Sense.PARTITIONS, ("partition:a-1",), ("partition:a-0", "partition:a-1"), False, "about both"),
+    (Sense.PARTITIONS, ("topic:a",), ("partition:a-0",), False, "its topic may not be described"),
+    (Sense.PARTITIONS, ("topic:b",), ("partition:a-0",), True, "another topic may not"),
+    (Sense.PARTITIONS, ("the cellar",), ("partition:a-0",), False, "nobody knows what that hides"),
+    (Sense.TRANSACTIONS, ("shard:0",), ("transaction:t",), True, "another tail's"),
+    (Sense.TRANSACTIONS, ("shard:1",), ("transaction:t",), False, "its own tail's"),
+    (Sense.TRANSACTIONS, ("shard:0",), ("partition:a-0",), False, "any id may own a producer id"),
+    (Sense.HISTORY, ("shard:0",), ("application:x",), False, "its ids lie everywhere"),
+    (Sense.GROUPS, ("__consumer_offsets-7",), ("group:g",), False, "its part of the log"),
+    (Sense.AUDITS, ("pipeline:a",), ("pipeline:a", "query:q"), False, "its manifests are torn"),
+    (Sense.AUDITS, ("pipeline:a",), ("pipeline:b", "query:q"), True, "another one's are"),
 )
 def test_a_sense_covers_what_no_gap_hides(
-    number: int, sense: Sense, hidden: tuple[str, ...], things: tuple[str, ...], sees: bool, why: str
+    sense: Sense, hidden: tuple[str, ...], things: tuple[str, ...], sees: bool, why: str
 ) -> None:
     sight = Visibility({sense: frozenset(hidden)}, PLACES)
-    assert sight.covers([sense], *things) is sees, f"case {number}: {why}"
+    assert sight.covers([sense], *things) is sees, why
 
 
 def test_every_needed_sense_must_be_available() -> None:
@@ -161,21 +161,16 @@ def test_every_rule_carries_its_own_name() -> None:
 
 
 @cases(
-    (1, 5, 900, 5, None, "as old as it may be"),
-    (2, 5.1, 900, 5, 5.1, "a tail that reads nothing newer"),
-    (3, 240, 900, 30, 240, "gaps were once empty while as_of stood still for four minutes"),
-    (4, 29, 900, 30, None, "a poller between two polls"),
-    (5, None, 900, 30, 900, "its first poll is not complete: since it came to be"),
-    (6, None, 20, 30, None, "it has just begun"),
-    (7, -3, 900, 5, None, "another host's clock is ahead"),
+    (5, 900, 5, None, "as old as it may be"),
+    (5.1, 900, 5, 5.1, "a tail that reads nothing newer"),
+    (240, 900, 30, 240, "gaps were once empty while as_of stood still for four minutes"),
+    (29, 900, 30, None, "a poller between two polls"),
+    (None, 900, 30, 900, "its first poll is not complete: since it came to be"),
+    (None, 20, 30, None, "it has just begun"),
+    (-3, 900, 5, None, "another host's clock is ahead"),
 )
 def test_a_stale_source_is_a_gap(
-    number: int,
-    seen_s_ago: float | None,
-    since_s_ago: float,
-    expected_s: float,
-    gap_s_ago: float | None,
-    why: str,
+    seen_s_ago: float | None, since_s_ago: float, expected_s: float, gap_s_ago: float | None, why: str
 ) -> None:
     found = stale_gap(
         "groups",
@@ -188,7 +183,7 @@ def test_a_stale_source_is_a_gap(
     wanted = None
     if gap_s_ago is not None:
         wanted = VisibilityGap("groups", "cluster", ago(gap_s_ago), "its worker is away")
-    assert found == wanted, f"case {number}: {why}"
+    assert found == wanted, why
 
 
 @pytest.mark.parametrize("collector", ALL_COLLECTORS, ids=lambda each: each.name)
@@ -208,17 +203,17 @@ LOADING = "broker 2: it is still loading its part of __transaction_state; it wil
 
 
 @cases(
-    (1, collector("reconcile", Sense.LISTS, seen_s_ago=9.9, unseen=(LOADING,)), False, "just started"),
-    (2, collector("reconcile", Sense.LISTS, seen_s_ago=10.1, unseen=(LOADING,)), True, "too long"),
-    (3, collector("reconcile", Sense.LISTS, seen_s_ago=900), False, "all answered"),
-    (4, collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=(LOADING,)), True, "still"),
-    (5, collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=("x",), error="e"), False, "blind itself"),
+    (collector("reconcile", Sense.LISTS, seen_s_ago=9.9, unseen=(LOADING,)), False, "just started"),
+    (collector("reconcile", Sense.LISTS, seen_s_ago=10.1, unseen=(LOADING,)), True, "too long"),
+    (collector("reconcile", Sense.LISTS, seen_s_ago=900), False, "all answered"),
+    (collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=(LOADING,)), True, "still"),
+    (collector("reconcile", Sense.LISTS, seen_s_ago=900, unseen=("x",), error="e"), False, "blind itself"),
 )
-def test_coordinator_loading(number: int, status: CollectorStatus, is_told: bool, why: str) -> None:
+def test_coordinator_loading(status: CollectorStatus, is_told: bool, why: str) -> None:
     told = findings_of("coordinator_loading", collectors=(TAIL, status))
     # A coordinator that loads for five minutes keeps its producers from all work.
     how_bad = "critical" if status.blind_since_ms < ago(300) else "warning"
-    assert [each.severity.value for each in told] == ([how_bad] if is_told else []), f"{number}: {why}"
+    assert [each.severity.value for each in told] == ([how_bad] if is_told else []), why
 
 
 def test_coordinator_loading_names_the_broker() -> None:
@@ -245,13 +240,13 @@ def test_a_broker_that_pollers_miss_is_the_same_finding() -> None:
 
 
 @cases(
-    (1, "partition:secret-0", 60, False, "the limit itself is within"),
-    (2, "partition:secret-0", 61, True, "hidden for long"),
-    (3, "cluster", 900, False, "System shows a collector that sees nothing"),
+    ("partition:secret-0", 60, False, "the limit itself is within"),
+    ("partition:secret-0", 61, True, "hidden for long"),
+    ("cluster", 900, False, "System shows a collector that sees nothing"),
 )
-def test_gap(number: int, scope: str, since_s: float, is_told: bool, why: str) -> None:
+def test_gap(scope: str, since_s: float, is_told: bool, why: str) -> None:
     told = findings_of("collector_gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
-    assert [each.severity.value for each in told] == (["warning"] if is_told else []), f"{number}: {why}"
+    assert [each.severity.value for each in told] == (["warning"] if is_told else []), why
 
 
 def test_gaps_of_one_collector_are_one_finding() -> None:
