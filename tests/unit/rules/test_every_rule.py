@@ -1,8 +1,5 @@
-"""Proves that every rule is explained: meaning, causes, remedy, limits, and when it is suppressed; which
-gaps silence it; and that its texts do not change while its facts do not.
-
-test_visibility.py proves that a late collector hides what a gap hides, and which things a scope hides.
-"""
+"""Proves that every rule is explained with its limits, which gaps silence it (what a gap hides is in
+test_visibility.py), and that its texts do not change while its facts do not."""
 
 import re
 import tomllib
@@ -45,15 +42,8 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "rules"
 COLLECTING = ROOT / "docs" / "collecting.md"
 SECTIONS = ["What it means", "Why it matters", "What to do", "Its limits", "When it is silent"]
-#: Limits that pace collectors and draw no line of a rule.
-PACES = {
-    "reconcile_every_s",
-    "partitions_every_s",
-    "groups_every_s",
-    "checkpoints_every_s",
-    "engines_every_s",
-    "markers_mb",
-}
+PACES = {f"{part}_every_s" for part in ("reconcile", "partitions", "groups", "checkpoints", "engines")}
+PACES.add("markers_mb")
 _ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.MULTILINE)
 #: Words in code that are written like limits, so that one that is no more is noticed anywhere in the text.
 _LIKE_A_LIMIT = re.compile(r"`(\w+(?:_s|_percent|_per_hour|_per_day|_factor))\b")
@@ -64,39 +54,29 @@ def page(rule: str) -> str:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_is_explained(rule: str) -> None:
+def test_a_rule_is_explained_with_its_limits(rule: str) -> None:
     text = page(rule)
     assert text.startswith(f"# {rule}\n"), "its title is its name"
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
     parts = re.split(r"^## .+$", text, flags=re.MULTILINE)
     assert all(part.strip() for part in parts), "a section is empty"
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_limits_of_a_rule_equal_those_on_its_page(rule: str) -> None:
     limits = asdict(Limits())
-    named = {name: float(default) for name, default in _ROW.findall(page(rule))}
+    named = {name: float(default) for name, default in _ROW.findall(text)}
     assert named == {name: limits.get(name) for name in named}
-    assert set(_LIKE_A_LIMIT.findall(page(rule))) <= set(limits)
+    assert set(_LIKE_A_LIMIT.findall(text)) <= set(limits)
 
 
-def test_each_limit_is_explained_by_its_rule_or_by_collecting() -> None:
+def test_each_limit_is_explained_by_its_rule_or_by_collecting_and_is_in_the_example() -> None:
     explained = {name for rule in RULES for name, _ in _ROW.findall(page(rule))}
     of_collectors = set(re.findall(r"`(collector_\w+_s|poller_\w+_s)` \([\d.]+\)", COLLECTING.read_text()))
     assert explained | of_collectors == set(asdict(Limits())) - PACES
-
-
-def test_removed_rules_have_no_page() -> None:
-    assert {path.stem for path in DOCS.glob("*.md")} == {*RULES, "README"}
-
-
-def test_the_index_names_every_rule() -> None:
-    assert re.findall(r"^\| \[(\w+)\]\(\1\.md\)", page("README"), re.MULTILINE) == list(RULES)
-
-
-def test_the_example_shows_every_limit_at_its_default() -> None:
     example = tomllib.loads((ROOT / "fenceline.example.toml").read_text())
     assert example["limits"] == asdict(Limits())
+
+
+def test_the_pages_and_their_index_are_those_of_the_rules() -> None:
+    assert {path.stem for path in DOCS.glob("*.md")} == {*RULES, "README"}
+    assert re.findall(r"^\| \[(\w+)\]\(\1\.md\)", page("README"), re.MULTILINE) == list(RULES)
 
 
 SOURCES = ("transaction_state", "partitions", "groups", "reconcile", "checkpoints", "audits", "flink")
@@ -231,15 +211,9 @@ def test_a_rule_is_silenced_by_gaps_in_what_it_needs_and_by_no_other(rule: str) 
         return bool(findings_of(rule, **facts, places=PLACES, gaps=(gap(source, scope),)))
 
     assert {source for source in SOURCES if not is_found(source)} == needs
-    assert [(is_found(source, hidden), is_found(source, other)) for source, hidden, other in parts] == [
-        (False, True) for _ in parts
-    ]
-
-
-@pytest.mark.parametrize("rule", SILENCES)
-def test_texts_do_not_change_while_time_passes(rule: str) -> None:
-    """Texts with ages in them would be written to the database every second."""
-    facts = SILENCES[rule].facts
+    for source, hidden, other in parts:
+        assert (is_found(source, hidden), is_found(source, other)) == (False, True)
+    # Texts with ages in them would be written to the database every second.
     first, later = (findings_of(rule, now_ms=NOW_MS + ms, **facts) for ms in (0, 4_000))
-    assert first
     assert first == later
+    assert first

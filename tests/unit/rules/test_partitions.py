@@ -1,13 +1,13 @@
-"""Proves the rules about partitions and groups by cases: what is a finding, how severe it is, and
-what never is one; which group is blocked, by what, and when its status is unknown."""
+"""Proves the rules about partitions and groups: what is a finding, how severe it is, and what never is one."""
 
 from dataclasses import replace
 from typing import Any
 
+from fenceline.facts import Finding
 from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
-from fenceline.snapshot import BlockedOffset, DeletedRead, PinnedPartition, UsualCommit
+from fenceline.snapshot import BlockedGroup, BlockedOffset, DeletedRead, PinnedPartition, UsualCommit
 from tests.cases import cases
 from tests.unit.rules.factories import (
     BLOCKER,
@@ -40,53 +40,60 @@ def waiting(*at_lso_s_ago: float, **fields: Any) -> dict[str, Any]:
     return {"groups": (blocked_group(blocked_offset(*at_lso_s_ago, **fields)),)}
 
 
+HANGING = lso_blocker(*HANGS)
+PAYMENTS_7 = lso_blocker(*OWNED, name="payments-7")
+
+
 @cases(
-    (blocked_partition(lso_blocker(*HANGS)), "critical", "no coordinator owns it"),
+    ("hanging", blocked_partition(HANGING), ["critical"], "no coordinator owns it"),
     (
-        blocked_partition(lso_blocker(*HANGS), pinned_s_ago=1),
-        "critical",
-        "two looks told so: no need to wait for more",
+        "hanging",
+        blocked_partition(HANGING, pinned_s_ago=1),
+        ["critical"],
+        "two looks told so: no need of more",
     ),
-    (blocked_partition(lso_blocker(*OWNED, name="payments-7")), None, "its coordinator will end it"),
-    (blocked_partition(lso_blocker(*LATE, name="payments-7")), None, "its coordinator still owns it"),
+    ("hanging", blocked_partition(PAYMENTS_7), [], "its coordinator will end it"),
     (
-        blocked_partition(lso_blocker(*HIDDEN)),
-        None,
-        "an id may be hidden from us: never accuse on what is not seen",
+        "hanging",
+        blocked_partition(lso_blocker(*LATE, name="payments-7")),
+        [],
+        "its coordinator still owns it",
     ),
+    # Never accuse on what is not seen.
+    ("hanging", blocked_partition(lso_blocker(*HIDDEN)), [], "an id may be hidden from us"),
     (
-        blocked_partition(lso_blocker(*OWNED, name="a"), lso_blocker(*HANGS, start=900)),
-        "critical",
+        "hanging",
+        blocked_partition(PAYMENTS_7, lso_blocker(*HANGS, start=900)),
+        ["critical"],
         "behind one that is owned",
     ),
+    ("lso_pinned", owned(pinned_s_ago=60), [], "the limit itself is within"),
+    ("lso_pinned", owned(pinned_s_ago=60.1), ["info"], "the transaction's finding accuses"),
+    (
+        "lso_pinned",
+        blocked_partition(HANGING, pinned_s_ago=61),
+        ["info"],
+        "the hanging one's finding accuses",
+    ),
+    (
+        "lso_pinned",
+        blocked_partition(lso_blocker(*HIDDEN), pinned_s_ago=61),
+        ["warning"],
+        "nobody is known who holds it",
+    ),
+    ("lso_pinned", blocked_partition(pinned_s_ago=61), ["warning"], "its leader could not be asked"),
 )
-def test_hanging(subject: PinnedPartition, severity: str | None, why: str) -> None:
-    told = finding_severities("hanging", partitions=(subject,))
-    assert told == ([severity] if severity else []), why
+def test_severity_of_a_partition(rule: str, subject: PinnedPartition, severity: list[str], why: str) -> None:
+    assert finding_severities(rule, partitions=(subject,)) == severity, why
 
 
 def test_hanging_gives_the_command_that_ends_it() -> None:
     hangs = lso_blocker(*HANGS, start=812, seen_s_ago=30), lso_blocker(*HANGS, start=900, seen_s_ago=20)
-    (finding,) = findings_of(
-        "hanging", partitions=(blocked_partition(*hangs),), groups=(blocked_group(blocked_offset()),)
-    )
-    assert finding.subject == "partition:payments-0"
-    assert finding.since_ms == ago(30)
+    finding = one("hanging", blocked_group(blocked_offset()), partitions=(blocked_partition(*hangs),))
+    assert (finding.subject, finding.since_ms) == ("partition:payments-0", ago(30))
     assert "abort it in payments-0 at offset 812" in finding.next_step
     assert "producer id 4812, epoch 3" in finding.evidence
     assert finding.affected == ("group:billing",)
-
-
-@cases(
-    (owned(pinned_s_ago=60), None, "the limit itself is within"),
-    (owned(pinned_s_ago=60.1), "info", "the transaction's finding accuses"),
-    (blocked_partition(lso_blocker(*HANGS), pinned_s_ago=61), "info", "the hanging one's finding accuses"),
-    (blocked_partition(lso_blocker(*HIDDEN), pinned_s_ago=61), "warning", "nobody is known who holds it"),
-    (blocked_partition(pinned_s_ago=61), "warning", "its leader could not be asked"),
-)
-def test_lso_pinned(subject: PinnedPartition, severity: str | None, why: str) -> None:
-    told = finding_severities("lso_pinned", partitions=(subject,))
-    assert told == ([severity] if severity else []), why
 
 
 @cases(
@@ -99,23 +106,18 @@ def test_lso_pinned(subject: PinnedPartition, severity: str | None, why: str) ->
         "warning",
         "it was there before, at the end of the log: blocked since the LSO is",
     ),
-    (
-        owned(pinned_s_ago=430),
-        {"queries": (query(positions=(source_position(),)),)},
-        "warning",
-        "a query came later",
-    ),
+    (owned(pinned_s_ago=430), {"queries": (query(positions=(source_position(),)),)}, "warning", "came later"),
     (owned(), waiting(90, partition=3), "info", "elsewhere"),
     (owned(), waiting(90, how=Waiting.READS_PAST), "info", "it reads uncommitted"),
-    (blocked_partition(lso_blocker(*HANGS)), waiting(90), "critical", "nothing ever ends it"),
+    (blocked_partition(HANGING), waiting(90), "critical", "nothing ever ends it"),
     (
-        blocked_partition(lso_blocker(*OWNED, name="payments-7")),
+        blocked_partition(PAYMENTS_7),
         {**waiting(90), "transactions": (transaction(90, timeout_s=3_600),)},
         "critical",
         "no end in an hour",
     ),
     (
-        blocked_partition(lso_blocker(*OWNED, name="payments-7"), pinned_s_ago=430),
+        blocked_partition(PAYMENTS_7, pinned_s_ago=430),
         {
             **waiting(420),
             "transactions": (transaction(440),),
@@ -133,39 +135,34 @@ def test_lso_pinned_has_the_severity_of_what_it_blocks(
     assert finding_severities("lso_pinned", partitions=(subject,), **facts) == [severity], why
 
 
+def one(rule: str, *groups: BlockedGroup, **facts: Any) -> Finding:
+    (finding,) = findings_of(rule, groups=groups, **facts)
+    return finding
+
+
 def test_lso_pinned_names_the_blocker_and_the_uncommitted_backlog() -> None:
     subject = blocked_partition(
         lso_blocker(*OWNED, start=900, name="later"), lso_blocker(*OWNED, start=812, name="first")
     )
-    (finding,) = findings_of("lso_pinned", partitions=(subject,), groups=(blocked_group(blocked_offset()),))
-    assert finding.since_ms == ago(90)
+    finding = one("lso_pinned", blocked_group(blocked_offset()), partitions=(subject,))
+    assert (finding.since_ms, finding.affected) == (ago(90), ("group:billing",))
     assert "up to 5,000 records" in finding.evidence or "up to 5,000+ records" in finding.evidence
     assert "blocked by first (producer id 4812, epoch 3), which is open" in finding.evidence
     assert "1 more transaction behind it" in finding.evidence
-    assert finding.affected == ("group:billing",)
-
-
-def test_a_group_that_reads_past_the_lso_is_not_affected_by_name_alone() -> None:
+    # A group that reads past the LSO is not affected by name alone.
     groups = (
-        blocked_group(blocked_offset(how=None)),
-        blocked_group(blocked_offset(how=Waiting.PROBABLY, partition=1)),
+        blocked_group(blocked_offset(how=how, partition=n)) for n, how in enumerate((None, Waiting.PROBABLY))
     )
-    (finding,) = findings_of(
-        "lso_pinned", partitions=(blocked_partition(lso_blocker(*HIDDEN)),), groups=groups
-    )
-    assert finding.affected == ()
+    assert one("lso_pinned", *groups, partitions=(subject,)).affected == ()
 
 
 def test_texts_do_not_change_while_records_arrive() -> None:
     """Otherwise each new record after a stuck LSO would be an update for every browser."""
-    told = [
-        findings_of(
-            "lso_pinned",
-            partitions=(PinnedPartition("payments", 0, ago(90), 812, end, PartitionVerdict.UNKNOWN),),
-        )
+    first, later = (
+        one("lso_pinned", partitions=(blocked_partition()._replace(high_watermark=end),))
         for end in (6_000, 6_500)
-    ]
-    assert told[0] == told[1]
+    )
+    assert first == later
 
 
 @cases(
@@ -196,20 +193,12 @@ def test_group_stalled_severity_grows_with_the_damage(
 
 
 def test_group_stalled_names_the_blocker() -> None:
-    nameless = GroupBlocker(4_900)
-    (finding,) = findings_of(
-        "group_stalled",
-        groups=(blocked_group(blocked_offset(90), blocked_offset(70, nameless, partition=3)),),
-    )
-    assert finding.subject == "group:billing"
-    assert finding.since_ms == ago(90)
+    nameless = blocked_offset(70, GroupBlocker(4_900), partition=3)
+    finding = one("group_stalled", blocked_group(blocked_offset(90), nameless))
+    assert (finding.subject, finding.since_ms) == ("group:billing", ago(90))
     assert finding.summary == "billing is blocked at the LSO of payments-0 and payments-3"
     assert "blocked by producer id 4900 and payments-7" in finding.evidence
-    assert finding.affected == (
-        "partition:payments-0",
-        "partition:payments-3",
-        "transaction:payments-7",
-    )
+    assert finding.affected == ("partition:payments-0", "partition:payments-3", "transaction:payments-7")
 
 
 PENDING = BLOCKER._replace(pending=True)
@@ -217,45 +206,37 @@ YOUNG = PENDING._replace(transactional_id="young")
 
 
 @cases(
-    ((PENDING,), 29, None, None, "pending commits are everyday work"),
-    ((PENDING,), 31, None, 31, "the transaction that holds them is open for long"),
-    ((PENDING,), None, None, None, "how long is not known"),
-    ((), None, 31, 31, "its partition of __consumer_offsets says how long"),
-    ((), None, 29, None, "and that it is not long"),
-    ((YOUNG,), 900, 900, None, "it is young, and another one holds the log"),
-    ((YOUNG._replace(certain=False),), 900, 31, 31, "which one it is, is not sure"),
-    ((YOUNG._replace(transactional_id=""),), 900, 31, 31, "which one it is, is not known"),
+    ((PENDING,), 29, None, [], "pending commits are everyday work"),
+    ((PENDING,), 31, None, [31], "the transaction that holds them is open for long"),
+    ((PENDING,), None, None, [], "how long is not known"),
+    ((), None, 31, [31], "its partition of __consumer_offsets says how long"),
+    ((), None, 29, [], "and that it is not long"),
+    ((YOUNG,), 900, 900, [], "it is young, and another one holds the log"),
+    ((YOUNG._replace(certain=False),), 900, 31, [31], "which one it is, is not sure"),
+    ((YOUNG._replace(transactional_id=""),), 900, 31, [31], "which one it is, is not known"),
 )
 def test_offsets_unstable(
-    blockers: tuple[GroupBlocker, ...],
-    age_s: float | None,
-    log_s: float | None,
-    since_s: float | None,
-    why: str,
+    blockers: tuple[GroupBlocker, ...], age_s: float | None, log_s: float | None, since_s: list[int], why: str
 ) -> None:
     held = blocked_group(pending_offset(*blockers), log_pinned_s_ago=log_s)
-    told = findings_of("offsets_unstable", groups=(held,), transactions=(transaction(age_s),))
-    assert [each.since_ms for each in told] == ([] if since_s is None else [ago(since_s)]), why
+    found = findings_of("offsets_unstable", groups=(held,), transactions=(transaction(age_s),))
+    assert [finding.since_ms for finding in found] == [ago(seconds) for seconds in since_s], why
 
 
 def test_offsets_unstable_names_the_transaction_and_its_confidence() -> None:
     sure, unsure = (
-        findings_of(
+        one(
             "offsets_unstable",
-            groups=(blocked_group(pending_offset(PENDING._replace(certain=certain))),),
+            blocked_group(pending_offset(PENDING._replace(certain=certain))),
             transactions=(transaction(90),),
-        )[0]
+        )
         for certain in (True, False)
     )
     assert "are pending in payments-7" in sure.evidence
     assert "are pending, probably in payments-7" in unsure.evidence
     assert sure.affected == ("partition:orders-1", "transaction:payments-7")
-
-
-def test_a_blocked_group_without_a_pending_commit_is_not_unstable() -> None:
-    assert not findings_of(
-        "offsets_unstable", groups=(blocked_group(blocked_offset(900), log_pinned_s_ago=900),)
-    )
+    blocked = blocked_group(blocked_offset(900), log_pinned_s_ago=900)
+    assert not findings_of("offsets_unstable", groups=(blocked,)), "no commit of it is pending"
 
 
 @cases(

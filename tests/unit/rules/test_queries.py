@@ -1,10 +1,8 @@
-"""Proves the rules about streaming queries by cases: what is found, with which text, and when
-nothing is.
-"""
+"""Proves the rules about streaming queries: what is found, with which text, and when nothing is."""
 
 from typing import Any
 
-from fenceline.facts import Severity
+from fenceline.facts import Finding, Severity
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import Absence, Broken, QueryStatus, SinkBatch, SourcePosition, Stall
@@ -125,121 +123,67 @@ def test_a_lost_batch_names_ids_and_input() -> None:
     assert finding.affected == ("transaction:orders-a",)
 
 
-@cases(
-    (source_position(812, log_start=812), [], "the next record is the first there is"),
-    (source_position(811, log_start=812), ["critical"], "one was deleted unread"),
-    (source_position(812, log_start=None), [], "the partition was not seen"),
-    (source_position(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
-    (source_position(812, log_start=0, pace=0.0), [], "it is not cut"),
-    (source_position(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
-    (source_position(3_701, log_start=100, pace=1.0), [], "3,601 s"),
-    (source_position(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
-    (source_position(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
-)
-def test_data_loss_risk(position: SourcePosition, severity: list[str], why: str) -> None:
-    assert severities_of("data_loss_risk", positions=(position,)) == severity, why
-
-
 def test_data_loss_gives_the_offsets_lost_and_the_deadline() -> None:
-    (lost,) = findings_of(
-        "data_loss_risk", queries=(query(positions=(source_position(100, log_start=350),)),)
-    )
+    lost = query_finding("data_loss_risk", source_position(100, log_start=350))
     assert lost.summary == "Records of payments-0 were deleted before orders read them"
     assert lost.evidence == "it has read payments-0 up to 100, and its log starts 200+ offsets behind that"
-    assert lost.affected == ("partition:payments-0",)
-    (soon,) = findings_of("data_loss_risk", queries=(query(positions=(source_position(812, pace=1.0),)),))
+    assert (lost.affected, lost.deadline_ms) == (("partition:payments-0",), None)
+    soon = query_finding("data_loss_risk", source_position(812, pace=1.0))
     assert soon.evidence.endswith("loses 60+ a minute: they meet at about 11:20:00 UTC")
     assert soon.deadline_ms is not None
     assert NOW_MS < soon.deadline_ms <= NOW_MS + 812_000
-    assert lost.deadline_ms is None
-
-
-@cases(
-    (source_position(5_812), False, "at the end"),
-    (source_position(5_813), True, "beyond it"),
-    (source_position(5_813, 5), False, "the end may have been looked at before that batch"),
-    (source_position(5_813, None), True, "since long before we came"),
-    (source_position(5_813, high_watermark=None), False, "the partition was not seen"),
-)
-def test_topic_recreated(position: SourcePosition, is_told: bool, why: str) -> None:
-    assert severities_of("topic_recreated", positions=(position,)) == ["critical"] * is_told, why
 
 
 def test_a_deleted_topic_gives_what_was_read_of_it_and_since_when() -> None:
     places = [source_position(812, partition=n, absence=Absence(ago(60 + n), 0, 900)) for n in (0, 1)]
-    (finding,) = findings_of("topic_deleted", queries=(query(positions=tuple(places)),))
+    finding = query_finding("topic_deleted", *places)
     assert (finding.subject, finding.severity, finding.since_ms) == ("query:q-1", "critical", ago(61))
     assert finding.summary == "orders: payments was deleted with 176 unread records"
     assert finding.evidence == "it has read payments-0 up to 812 of 900 and payments-1 up to 812 of 900"
     assert finding.affected == ("partition:payments-0", "partition:payments-1")
 
 
+def query_finding(rule: str, *positions: SourcePosition, **facts: Any) -> Finding:
+    (finding,) = findings_of(rule, queries=(query(positions=positions),), **facts)
+    return finding
+
+
 HELD = blocked_partition(lso_blocker(*OWNED, name="payments-7"))
 
 
 @cases(
-    (source_position(812, 90), 90, "at the LSO for as long as it is pinned"),
-    (source_position(812, 70), 70, "it came there later"),
-    (source_position(812, 60), None, "the limit itself is within"),
-    (source_position(812, None), 90, "it was there when we came"),
-    (source_position(813, 90), None, "past the LSO: it reads uncommitted"),
-    (source_position(811, 90), None, "it has work before the LSO"),
-    (source_position(812, 90, partition=3), None, "another partition"),
+    (source_position(812, 90), [90], "at the LSO for as long as it is pinned"),
+    (source_position(812, 70), [70], "it came there later"),
+    (source_position(812, 60), [], "the limit itself is within"),
+    (source_position(812, None), [90], "it was there when we came"),
+    (source_position(813, 90), [], "past the LSO: it reads uncommitted"),
+    (source_position(811, 90), [], "it has work before the LSO"),
+    (source_position(812, 90, partition=3), [], "another partition"),
 )
-def test_query_blocked(position: SourcePosition, since_s: float | None, why: str) -> None:
+def test_query_blocked(position: SourcePosition, since_s: list[float], why: str) -> None:
     findings = findings_of("query_blocked", queries=(query(positions=(position,)),), partitions=(HELD,))
-    wanted = [] if since_s is None else [ago(since_s)]
-    assert [each.since_ms for each in findings] == wanted, why
+    assert [finding.since_ms for finding in findings] == [ago(seconds) for seconds in since_s], why
 
 
 def test_a_blocked_query_names_the_blocker_and_the_confidence() -> None:
-    (finding,) = findings_of(
-        "query_blocked", queries=(query(positions=(source_position(),)),), partitions=(HELD,)
-    )
+    finding = query_finding("query_blocked", source_position(), partitions=(HELD,))
     assert finding.summary == "orders is blocked at the LSO of payments-0"
     assert "blocked by payments-7. It is blocked if it reads read_committed" in finding.evidence
     assert finding.affected == ("partition:payments-0", "transaction:payments-7")
-    (unknown,) = findings_of(
-        "query_blocked", queries=(query(positions=(source_position(),)),), partitions=(blocked_partition(),)
-    )
+    unknown = query_finding("query_blocked", source_position(), partitions=(blocked_partition(),))
     assert "blocked by a transaction that is not known yet" in unknown.evidence
 
 
 def test_lso_pinned_names_the_queries_blocked_on_the_partition() -> None:
-    subject = query(positions=(source_position(),))
-    (held,) = findings_of("lso_pinned", queries=(subject,), partitions=(HELD,))
-    assert held.affected == ("query:q-1",)
-    (past,) = findings_of(
-        "lso_pinned", queries=(query(positions=(source_position(900),)),), partitions=(HELD,)
-    )
-    assert past.affected == ()
+    for position, affected in ((source_position(), ("query:q-1",)), (source_position(900), ())):
+        assert query_finding("lso_pinned", position, partitions=(HELD,)).affected == affected
     standing = (BlockedQueryFacts("q-1", "orders"), BlockedQueryFacts("q-2", "audit"))
     (open_one,) = findings_of("open_too_long", transactions=(transaction(90, queries=standing),))
     assert "2 streaming queries are blocked there: orders and audit" in open_one.evidence
     assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
 
 
-@cases((None, False), (Stall(NOW_MS, 9, ago(90)), False), (Stall(NOW_MS, 10, ago(90)), True))
-def test_watermark_stalled(stall: Stall | None, is_told: bool) -> None:
-    assert severities_of("watermark_stalled", stall=stall) == ["warning"] * is_told
-
-
-RUNNING = {"planned": 18, "finished": 17, "usual_ms": 2_000}
-
-
-@cases(
-    ({**RUNNING, "planned_ms": ago(60)}, False, "never before that"),
-    ({**RUNNING, "planned_ms": ago(61)}, True, "five times two seconds, and more than a minute"),
-    ({**RUNNING, "planned_ms": ago(61), "usual_ms": 13_000}, False, "five times 13 s are 65"),
-    ({**RUNNING, "planned_ms": ago(61), "usual_ms": None}, False, "nobody knows what is usual"),
-    ({**RUNNING, "planned_ms": ago(61), "finished": 18}, False, "it is finished"),
-    ({**RUNNING, "planned_ms": ago(61), "alive": False}, False, "its driver is gone: a restart's case"),
-    ({**RUNNING, "planned_ms": ago(61), "alive": None}, True, "it may be gone; somebody is to look"),
-    ({**RUNNING, "planned_ms": ago(61), **GONE}, False, "abandoned"),
-    ({**RUNNING, "planned_ms": ago(61), "finished": None}, True, "its first one"),
-)
-def test_batch_slow(facts: dict[str, Any], is_told: bool, why: str) -> None:
-    assert severities_of("batch_slow", **facts) == ["warning"] * is_told, why
+AT_61_S = {"planned": 18, "finished": 17, "usual_ms": 2_000, "planned_ms": ago(61)}
 
 
 @cases(
@@ -253,9 +197,43 @@ def test_batch_slow(facts: dict[str, Any], is_told: bool, why: str) -> None:
     ("checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
     ("checkpoint_unreadable", {"unusable": (Broken("a", Damage.NEWER, "v9"),)}, ["warning"]),
     ("checkpoint_unreadable", {"unusable": (Broken("a", Damage.TORN, "cut"),)}, []),
+    ("watermark_stalled", {"stall": None}, []),
+    ("watermark_stalled", {"stall": Stall(NOW_MS, 9, ago(90))}, []),
+    ("watermark_stalled", {"stall": Stall(NOW_MS, 10, ago(90))}, ["warning"]),
+    # Never before a minute, and then five times as long as usual.
+    ("batch_slow", {**AT_61_S, "planned_ms": ago(60)}, []),
+    ("batch_slow", AT_61_S, ["warning"]),
+    ("batch_slow", {**AT_61_S, "usual_ms": 13_000}, []),
+    ("batch_slow", {**AT_61_S, "usual_ms": None}, []),
+    ("batch_slow", {**AT_61_S, "finished": 18}, []),
+    # Where its driver is gone it is a restart's case; where it may be gone, somebody is to look.
+    ("batch_slow", {**AT_61_S, "alive": False}, []),
+    ("batch_slow", {**AT_61_S, "alive": None}, ["warning"]),
+    ("batch_slow", {**AT_61_S, **GONE}, []),
+    ("batch_slow", {**AT_61_S, "finished": None}, ["warning"]),
 )
-def test_others(rule: str, facts: dict[str, Any], severity: list[str]) -> None:
+def test_severity_of_a_query(rule: str, facts: dict[str, Any], severity: list[str]) -> None:
     assert severities_of(rule, **facts) == severity
+
+
+@cases(
+    ("data_loss_risk", source_position(812, log_start=812), [], "the next record is the first there is"),
+    ("data_loss_risk", source_position(811, log_start=812), ["critical"], "one was deleted unread"),
+    ("data_loss_risk", source_position(812, log_start=None), [], "the partition was not seen"),
+    ("data_loss_risk", source_position(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
+    ("data_loss_risk", source_position(812, log_start=0, pace=0.0), [], "it is not cut"),
+    ("data_loss_risk", source_position(3_700, log_start=100, pace=1.0), ["warning"], "they meet in 3,600 s"),
+    ("data_loss_risk", source_position(3_701, log_start=100, pace=1.0), [], "3,601 s"),
+    ("data_loss_risk", source_position(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
+    ("data_loss_risk", source_position(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
+    ("topic_recreated", source_position(5_812), [], "at the end"),
+    ("topic_recreated", source_position(5_813), ["critical"], "beyond it"),
+    ("topic_recreated", source_position(5_813, 5), [], "the end may have been looked at before that batch"),
+    ("topic_recreated", source_position(5_813, None), ["critical"], "since long before we came"),
+    ("topic_recreated", source_position(5_813, high_watermark=None), [], "the partition was not seen"),
+)
+def test_severity_of_a_position(rule: str, position: SourcePosition, severity: list[str], why: str) -> None:
+    assert severities_of(rule, positions=(position,)) == severity, why
 
 
 def test_a_failed_query_gives_the_first_line_of_its_exception() -> None:
@@ -266,14 +244,8 @@ def test_a_failed_query_gives_the_first_line_of_its_exception() -> None:
     assert finding.next_step == "Mend the cause, then start it again: a restart runs batch 18."
 
 
-LATE_BATCH = {"queries": (query(sink_batches=(OPEN_ONLY,)),)}
-
-
-def test_limits_come_from_the_configuration() -> None:
-    limits = Limits(batch_prepared_s=20)
-    assert not findings_of("batch_prepared", limits, **LATE_BATCH)
-
-
-def test_a_running_query_is_never_abandoned() -> None:
+def test_a_running_query_is_never_abandoned_and_limits_come_from_the_configuration() -> None:
     assert not QueryStatus("q", "q", alive=True).is_abandoned(NOW_MS)
     assert QueryStatus("q", "q", alive=False).is_abandoned(NOW_MS)
+    limits = Limits(batch_prepared_s=20)
+    assert not findings_of("batch_prepared", limits, queries=(query(sink_batches=(OPEN_ONLY,)),))

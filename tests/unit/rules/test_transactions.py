@@ -1,9 +1,10 @@
-"""Proves the rules about transactions by cases: what is found, how severe it is, and when nothing
-is. Those about commits that lost records, and about applications (shares and ids), are beside them."""
+"""Proves the rules about transactions, about commits that lost records, and about applications: what is
+found, how severe it is, and when nothing is."""
 
 from dataclasses import replace
+from typing import Any
 
-from fenceline.facts import NOT_REPORTED, Severity, TransactionState, TransitionKind
+from fenceline.facts import NOT_REPORTED, Finding, Severity, TransactionState, TransitionKind
 from fenceline.losses.recoveries import DELETED, LostRecords
 from fenceline.snapshot import (
     AbortedCommitFacts,
@@ -15,7 +16,6 @@ from fenceline.snapshot import (
 )
 from tests.cases import cases
 from tests.unit.rules.factories import (
-    NOW_MS,
     OWNED,
     ago,
     blocked_group,
@@ -95,11 +95,8 @@ def test_a_fence_is_not_suggested_for_a_transaction_of_the_sink() -> None:
 
 def test_open_too_long_gives_what_an_operator_needs() -> None:
     waiting = transaction(120, waiting=("audit", "billing"))
-    (finding,) = findings_of(
-        "open_too_long", transactions=(waiting,), usual={"payments": UsualCommit(80, 900)}
-    )
-    assert finding.subject == "transaction:payments-7"
-    assert finding.since_ms == ago(120)
+    finding = open_too_long(waiting, usual={"payments": UsualCommit(80, 900)})
+    assert (finding.subject, finding.since_ms) == ("transaction:payments-7", ago(120))
     partitions = [f"partition:payments-{n}" for n in range(4)]
     assert finding.affected == (*partitions, "group:audit", "group:billing")
     assert "payments-0, payments-1, payments-2 and 1 more" in finding.evidence
@@ -108,63 +105,70 @@ def test_open_too_long_gives_what_an_operator_needs() -> None:
     assert "99 of 100 commits of payments take at most 900 ms" in finding.evidence
 
 
-@cases((900, NOW_MS + 780_000), (60, NOW_MS - 60_000), (TWO_PHASE_S, None))
-def test_open_too_long_has_its_timeout_as_deadline(timeout_s: float, deadline_ms: int | None) -> None:
-    (finding,) = findings_of("open_too_long", transactions=(transaction(120, timeout_s=timeout_s),))
-    assert finding.deadline_ms == deadline_ms
+def open_too_long(subject: OpenTransactionFacts, **facts: Any) -> Finding:
+    (finding,) = findings_of("open_too_long", transactions=(subject,), **facts)
+    return finding
+
+
+def test_open_too_long_has_its_timeout_as_deadline() -> None:
+    for timeout_s, deadline_ms in ((900, ago(-780)), (60, ago(60)), (TWO_PHASE_S, None)):
+        assert open_too_long(transaction(120, timeout_s=timeout_s)).deadline_ms == deadline_ms
+    unreported = replace(transaction(3_600), timeout_ms=NOT_REPORTED)
+    assert findings_of("coordinator_overdue", transactions=(unreported,)) == []
+    found = open_too_long(unreported)
+    assert found.deadline_ms is None
+    assert "when it times out is not known" in found.evidence
 
 
 @cases(
-    (transaction(74, timeout_s=60), False, "past its timeout, within the coordinator's scan"),
-    (transaction(75.1, timeout_s=60), True, "15 s past its timeout"),
-    (transaction(20, timeout_s=3), True, "also where it is not open for long"),
-    (transaction(10**6, timeout_s=TWO_PHASE_S), False, "a two-phase commit is never late"),
-    (transaction(900, timeout_s=60, state=TransactionState.PREPARE_ABORT), False, "decided; another rule's"),
-    (transaction(None, timeout_s=60), False, "no start, no age"),
+    (transaction(74, timeout_s=60), [], "past its timeout, within the coordinator's scan"),
+    (transaction(75.1, timeout_s=60), [15.1], "15 s past its timeout"),
+    (transaction(20, timeout_s=3), [17], "also where it is not open for long"),
+    (transaction(10**6, timeout_s=TWO_PHASE_S), [], "a two-phase commit is never late"),
+    (transaction(900, timeout_s=60, state=TransactionState.PREPARE_ABORT), [], "decided; another rule's"),
+    (transaction(None, timeout_s=60), [], "no start, no age"),
 )
-def test_late(subject: OpenTransactionFacts, is_late: bool, why: str) -> None:
-    told = finding_severities("coordinator_overdue", transactions=(subject,))
-    assert told == (["critical"] if is_late else []), why
-
-
-def test_coordinator_overdue_counts_from_the_timeout() -> None:
-    (finding,) = findings_of("coordinator_overdue", transactions=(transaction(100, timeout_s=60),))
-    assert finding.since_ms == ago(40)
-    assert "partition:payments-0" in finding.affected
+def test_coordinator_overdue_counts_from_the_timeout(
+    subject: OpenTransactionFacts, since_s: list[float], why: str
+) -> None:
+    found = findings_of("coordinator_overdue", transactions=(subject,))
+    assert [(each.severity, each.since_ms) for each in found] == [
+        (Severity.CRITICAL, ago(seconds)) for seconds in since_s
+    ], why
+    assert all("partition:payments-0" in each.affected for each in found)
 
 
 @cases(
-    (TransactionState.PREPARE_COMMIT, 14.9, False, "markers may take a moment while a leader moves"),
-    (TransactionState.PREPARE_COMMIT, 15.1, True, "decided, and no marker for 15 s"),
-    (TransactionState.PREPARE_ABORT, 15.1, True, "an abort may be stuck too"),
-    (TransactionState.ONGOING, 900, False, "nothing is decided"),
+    (TransactionState.PREPARE_COMMIT, 14.9, [], "markers may take a moment while a leader moves"),
+    (TransactionState.PREPARE_COMMIT, 15.1, [ago(15.1)], "decided, and no marker for 15 s"),
+    (TransactionState.PREPARE_ABORT, 15.1, [ago(15.1)], "an abort may be stuck too"),
+    (TransactionState.ONGOING, 900, [], "nothing is decided"),
 )
-def test_stuck_in_prepare(state: TransactionState, decided_s_ago: float, is_stuck: bool, why: str) -> None:
-    subject = transaction(900, state=state, decided_s_ago=decided_s_ago)
-    told = findings_of("stuck_in_prepare", transactions=(subject,))
-    assert [each.since_ms for each in told] == ([ago(decided_s_ago)] if is_stuck else []), why
+def test_stuck_in_prepare(state: TransactionState, decided_s: float, since_ms: list[int], why: str) -> None:
+    subject = transaction(900, state=state, decided_s_ago=decided_s)
+    found = findings_of("stuck_in_prepare", transactions=(subject,))
+    assert [each.since_ms for each in found] == since_ms, why
 
 
-def test_stuck_in_prepare_names_the_late_leader_of_three() -> None:
-    missing = (MissingMarker("payments", 2, None, (2,)),)
-    subject = transaction(900, state=TransactionState.PREPARE_COMMIT, decided_s_ago=20, missing=missing)
+def stuck(state: TransactionState, *missing: MissingMarker) -> Finding:
+    subject = transaction(900, state=state, decided_s_ago=20, missing=missing)
     (finding,) = findings_of("stuck_in_prepare", transactions=(subject,))
-    assert (
-        finding.summary
-        == "payments-7 is in PrepareCommit, but its commit marker is not confirmed in payments-2"
-    )
-    assert "; payments-2 has no leader: its replicas are on broker 2; " in finding.evidence
-    assert "consumers of payments-2 are blocked" in finding.evidence
-    assert finding.next_step.startswith("Bring back broker 2: ")
+    return finding
 
 
 def test_stuck_in_prepare_names_leaders_that_take_no_marker() -> None:
-    missing = (MissingMarker("payments", 1, 3, (3, 1)), MissingMarker("payments", 2, None, (2, 4)))
-    subject = transaction(900, state=TransactionState.PREPARE_ABORT, decided_s_ago=20, missing=missing)
-    (finding,) = findings_of("stuck_in_prepare", transactions=(subject,))
-    assert "its abort marker is not confirmed in payments-1 and payments-2" in finding.summary
-    assert "payments-1 is led by broker 3, which has not confirmed it" in finding.evidence
-    assert finding.next_step.startswith("Bring back the leaders of payments-1 and payments-2: ")
+    no_leader = MissingMarker("payments", 2, None, (2,))
+    one = stuck(TransactionState.PREPARE_COMMIT, no_leader)
+    state = "payments-7 is in PrepareCommit"
+    assert one.summary == f"{state}, but its commit marker is not confirmed in payments-2"
+    assert "; payments-2 has no leader: its replicas are on broker 2; " in one.evidence
+    assert "consumers of payments-2 are blocked" in one.evidence
+    assert one.next_step.startswith("Bring back broker 2: ")
+    missing = MissingMarker("payments", 1, 3, (3, 1)), MissingMarker("payments", 2, None, (2, 4))
+    two = stuck(TransactionState.PREPARE_ABORT, *missing)
+    assert "its abort marker is not confirmed in payments-1 and payments-2" in two.summary
+    assert "payments-1 is led by broker 3, which has not confirmed it" in two.evidence
+    assert two.next_step.startswith("Bring back the leaders of payments-1 and payments-2: ")
 
 
 @cases(
@@ -187,25 +191,16 @@ def test_fencing_storm(times: int, unambiguous: int, severity: list[str], why: s
 
 
 @cases(
-    ("transaction:payments-7", 2, False, "twice may happen"),
-    ("transaction:payments-7", 3, True, "three in a row"),
-    ("application:payments", 3, True, "of ids that are used once each"),
-    ("transaction:payments-7", 9, True, "nothing it writes arrives any more"),
+    ("transaction:payments-7", 2, [], "twice may happen"),
+    ("transaction:payments-7", 3, ["warning"], "three in a row"),
+    ("application:payments", 3, ["warning"], "of ids that are used once each"),
+    ("transaction:payments-7", 9, ["critical"], "nothing it writes arrives any more"),
 )
-def test_timeouts_in_a_row(subject: str, times: int, is_told: bool, why: str) -> None:
+def test_timeouts_in_a_row(subject: str, times: int, severity: list[str], why: str) -> None:
     seen = Repeated(subject, times, times, ago(500), ago(5), 60_000)
-    told = findings_of("timeouts_in_a_row", timeouts=(seen,))
-    expected = [(subject, "critical" if times >= 9 else "warning", ago(500))] if is_told else []
-    assert [(each.subject, each.severity.value, each.since_ms) for each in told] == expected, why
-
-
-def test_a_transaction_whose_timeout_is_not_reported_is_open_too_long_and_never_overdue() -> None:
-    listed = transaction(3_600)
-    listed = replace(listed, timeout_ms=NOT_REPORTED)
-    assert findings_of("coordinator_overdue", transactions=(listed,)) == []
-    (found,) = findings_of("open_too_long", transactions=(listed,))
-    assert found.deadline_ms is None
-    assert "when it times out is not known" in found.evidence
+    found = findings_of("timeouts_in_a_row", timeouts=(seen,))
+    assert [each.severity.value for each in found] == severity, why
+    assert {(each.subject, each.since_ms) for each in found} <= {(subject, ago(500))}
 
 
 RULE = "aborted_under_commit"
@@ -218,15 +213,14 @@ def commit(*lost: LostRecords, name: str = "held-3", ago_s: float = 60) -> Abort
     return AbortedCommitFacts(name, 7, ago(ago_s + 30), ago(ago_s), lost)
 
 
+BY_MARKER = "held-3: aborted by a marker before the commit"
+
+
 @cases(
-    (
-        (MARKED,),
-        "held-3: aborted by a marker before the commit, 5 records lost",
-        "payments-2: 5 records, offsets 1,000 to 1,004",
-    ),
+    ((MARKED,), f"{BY_MARKER}, 5 records lost", "payments-2: 5 records, offsets 1,000 to 1,004"),
     (
         (MARKED, ONE),
-        "held-3: aborted by a marker before the commit, 6 records lost",
+        f"{BY_MARKER}, 6 records lost",
         "payments-2: 5 records, offsets 1,000 to 1,004 and payments-3: 1 record, offset 7",
     ),
     (
@@ -256,12 +250,8 @@ def test_of_one_id_the_newest_commit_is_named() -> None:
     assert "1 earlier commit of this id lost records" in told[0].evidence
 
 
-COMMIT, TIMEOUT, CLIENT, REINIT = (
-    TransitionKind.COMMIT,
-    TransitionKind.TIMEOUT,
-    TransitionKind.CLIENT_ABORT,
-    TransitionKind.REINIT,
-)
+COMMIT, TIMEOUT = TransitionKind.COMMIT, TransitionKind.TIMEOUT
+CLIENT, REINIT = TransitionKind.CLIENT_ABORT, TransitionKind.REINIT
 
 
 def application(**figures: object) -> tuple[ApplicationFigures, ...]:

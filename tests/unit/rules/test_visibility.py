@@ -1,6 +1,5 @@
-"""Proves the mechanism that suppresses rules: what a gap hides, and what stays available; by cases
-the rules about visibility: brokers that do not answer, parts that are hidden; and the severity of a
-finding, a function of the damage so far and of the time that is left."""
+"""Proves what a gap hides of a cluster, so that rules say nothing; the rules about visibility; and the
+severity of a finding, a function of the damage so far and of the time that is left."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,7 +21,6 @@ from fenceline.findings import (
     stale_gap,
     worst_severity,
 )
-from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, evaluate_rules
 from fenceline.snapshot import CollectorStatus
 from tests.cases import cases
@@ -79,10 +77,14 @@ def test_a_sense_covers_what_no_gap_hides(
     assert sight.covers([sense], *things) is sees, why
 
 
-def test_every_needed_sense_must_be_available() -> None:
-    sight = Visibility({Sense.PARTITIONS: frozenset({"cluster"})}, PLACES)
+def test_every_needed_sense_must_be_available_but_findings_of_a_removed_rule_can_close() -> None:
+    sight = Visibility({Sense.PARTITIONS: WHOLE}, PLACES)
     assert sight.covers([Sense.TRANSACTIONS], "partition:a-0")
     assert not sight.covers([Sense.TRANSACTIONS, Sense.PARTITIONS], "partition:a-0")
+    nothing = Visibility(dict.fromkeys(Sense, WHOLE))
+    assert rules.covers_finding(nothing, "a_rule_of_another_version", "transaction:t", ())
+    assert rules.covers_finding(nothing, "collector_gap", "collector:partitions", ())
+    assert not rules.covers_finding(nothing, "coordinator_overdue", "transaction:t", ())
 
 
 def hidden(**facts: object) -> dict[Sense, frozenset[str]]:
@@ -90,34 +92,39 @@ def hidden(**facts: object) -> dict[Sense, frozenset[str]]:
     return {sense: scopes for sense, scopes in found.items() if scopes}
 
 
-def test_nothing_is_hidden_while_all_collectors_are_on_time() -> None:
-    assert hidden() == {}
+TAILS = [
+    collector(f"transaction_state-{n}", Sense.TRANSACTIONS, Sense.HISTORY, scope=f"shard:{n}")
+    for n in range(3)
+]
+NEVER_POLLED = collector("transaction_state", *TAIL.senses, seen_s_ago=None, since_s_ago=1)
+OTHERS = ALL_COLLECTORS[1:]
+WHOLE, SHARD_2 = frozenset({"cluster"}), frozenset({"shard:2"})
 
 
-def test_a_sense_without_a_collector_is_unavailable() -> None:
-    assert hidden(collectors=(TAIL,)) == {
-        sense: frozenset({"cluster"})
-        for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS, Sense.QUERIES, Sense.AUDITS, Sense.FLINK)
-    }
+@cases(
+    ({}, {}, "all collectors are on time"),
+    ({"collectors": (TAIL,)}, dict.fromkeys(set(Sense) - TAIL.senses, WHOLE), "no collector has that sense"),
+    # Not even in its first seconds: what it found so far is not all there is.
+    ({"collectors": (NEVER_POLLED, *OTHERS)}, dict.fromkeys(TAIL.senses, WHOLE), "it never polled"),
+    (
+        {"collectors": (*TAILS, *OTHERS), "gaps": (gap("transaction_state-2"),)},
+        dict.fromkeys(TAIL.senses, SHARD_2),
+        "a tail among several hides its own part",
+    ),
+    ({"gaps": (gap("transaction_state-7"),)}, {}, "the gap of a removed collector"),
+)
+def test_what_collectors_do_not_see_is_hidden(
+    facts: dict[str, object], scopes: dict[Sense, frozenset[str]], why: str
+) -> None:
+    assert hidden(**facts) == scopes, why
 
 
-def test_a_collector_that_never_polled_hides_everything() -> None:
-    """Not even in its first seconds: what it found so far is not all there is."""
-    new = collector("transaction_state", Sense.TRANSACTIONS, seen_s_ago=None, since_s_ago=1)
-    assert hidden(collectors=(new, *ALL_COLLECTORS[1:]))[Sense.TRANSACTIONS] == {"cluster"}
-
-
-def test_a_tail_among_several_hides_its_own_part() -> None:
-    tails = [
-        collector(f"transaction_state-{n}", Sense.TRANSACTIONS, Sense.HISTORY, scope=f"shard:{n}")
-        for n in range(3)
-    ]
-    found = hidden(collectors=(*tails, *ALL_COLLECTORS[1:]), gaps=(gap("transaction_state-2"),))
-    assert found == {sense: frozenset({"shard:2"}) for sense in (Sense.TRANSACTIONS, Sense.HISTORY)}
-
-
-def test_a_gap_of_a_removed_collector_hides_nothing() -> None:
-    assert hidden(gaps=(gap("transaction_state-7"),)) == {}
+@pytest.mark.parametrize("seen_s_ago", [1, 600])
+def test_partial_lists_are_current_and_what_depends_on_them_is_unavailable(seen_s_ago: float) -> None:
+    senses = Sense.LISTS, Sense.TRANSACTIONS
+    alone = collector("reconcile", *senses, seen_s_ago=seen_s_ago, unseen=("broker 2: loading",))
+    found = hidden(collectors=(alone, *ALL_COLLECTORS[1:3], CHECKPOINTS, AUDITS, FLINK))
+    assert found == dict.fromkeys(TAIL.senses, WHOLE)
 
 
 def test_a_collector_with_a_part_hidden_hides_that_part_alone() -> None:
@@ -127,37 +134,12 @@ def test_a_collector_with_a_part_hidden_hides_that_part_alone() -> None:
     assert told == set(), "neither late nor, so soon, a gap worth a word"
 
 
-@pytest.mark.parametrize("seen_s_ago", [1, 600])
-def test_partial_lists_are_current_and_what_depends_on_them_is_unavailable(seen_s_ago: float) -> None:
-    alone = collector(
-        "reconcile",
-        Sense.LISTS,
-        Sense.TRANSACTIONS,
-        seen_s_ago=seen_s_ago,
-        unseen=("broker 2: loading",),
-    )
-    found = hidden(collectors=(alone, *ALL_COLLECTORS[1:3], CHECKPOINTS, AUDITS, FLINK))
-    assert found == {Sense.TRANSACTIONS: frozenset({"cluster"}), Sense.HISTORY: frozenset({"cluster"})}
-
-
-def test_findings_of_a_removed_rule_can_close() -> None:
-    everything = Visibility({sense: frozenset({"cluster"}) for sense in Sense})
-    assert rules.covers_finding(everything, "a_rule_of_another_version", "transaction:t", ())
-    assert rules.covers_finding(everything, "collector_gap", "collector:partitions", ())
-    assert not rules.covers_finding(everything, "coordinator_overdue", "transaction:t", ())
-
-
 def test_a_rule_with_too_many_findings_reports_the_oldest() -> None:
-    many = tuple(transaction(100 + n, timeout_s=3_600, name=f"t-{n}") for n in range(MOST_FINDINGS + 50))
-    all_findings = evaluate_rules(snapshot(transactions=many), now_ms=NOW_MS, limits=Limits())
-    found = [each for each in all_findings if each.rule == "open_too_long"]
-    assert len(found) == MOST_FINDINGS
-    assert "transaction:t-50" in {each.subject for each in found}
-    assert "transaction:t-49" not in {each.subject for each in found}
-
-
-def test_every_rule_carries_its_own_name() -> None:
     assert all(name == rule.name == rule.check.__name__ for name, rule in RULES.items())
+    many = tuple(transaction(100 + n, timeout_s=3_600, name=f"t-{n}") for n in range(MOST_FINDINGS + 50))
+    found = findings_of("open_too_long", transactions=many)
+    assert len(found) == MOST_FINDINGS
+    assert {"transaction:t-50", "transaction:t-49"} & {each.subject for each in found} == {"transaction:t-50"}
 
 
 @cases(
@@ -172,18 +154,12 @@ def test_every_rule_carries_its_own_name() -> None:
 def test_a_stale_source_is_a_gap(
     seen_s_ago: float | None, since_s_ago: float, expected_s: float, gap_s_ago: float | None, why: str
 ) -> None:
-    found = stale_gap(
-        "groups",
-        seen_through_ms=None if seen_s_ago is None else ago(seen_s_ago),
-        since_ms=ago(since_s_ago),
-        expected_ms=int(expected_s * 1_000),
-        now_ms=NOW_MS,
-        reason="its worker is away",
-    )
-    wanted = None
-    if gap_s_ago is not None:
-        wanted = VisibilityGap("groups", "cluster", ago(gap_s_ago), "its worker is away")
-    assert found == wanted, why
+    seen_ms = None if seen_s_ago is None else ago(seen_s_ago)
+    times = {"seen_through_ms": seen_ms, "since_ms": ago(since_s_ago), "expected_ms": int(expected_s * 1_000)}
+    found = stale_gap("groups", **times, now_ms=NOW_MS, reason="its worker is away")
+    begun_ms = found.since_ms if found else None
+    assert begun_ms == (None if gap_s_ago is None else ago(gap_s_ago)), why
+    assert found in (None, VisibilityGap("groups", "cluster", begun_ms, "its worker is away"))
 
 
 @pytest.mark.parametrize("collector", ALL_COLLECTORS, ids=lambda each: each.name)
@@ -348,11 +324,8 @@ def test_severity_of_a_loss_grows_as_it_approaches(left_s: int | None, severity:
     assert before_loss(loss_ms, now_ms=NOW_MS, limits=LIMITS) is severity
 
 
-@pytest.mark.parametrize(("lasts_s", "severity"), [(0, WARNING), (300, WARNING), (300.5, CRITICAL)])
-def test_an_outage_of_a_whole_kind_is_more_severe_once_it_lasts(lasts_s: float, severity: Severity) -> None:
-    assert lasting_severity(NOW_MS - int(lasts_s * 1_000), now_ms=NOW_MS, limits=LIMITS) is severity
-
-
-def test_the_worst_severity_is_chosen() -> None:
+def test_an_outage_of_a_whole_kind_is_more_severe_once_it_lasts_and_the_worst_severity_is_chosen() -> None:
+    for lasts_s, severity in ((0, WARNING), (300, WARNING), (300.5, CRITICAL)):
+        assert lasting_severity(ago(lasts_s), now_ms=NOW_MS, limits=LIMITS) is severity
     assert worst_severity([INFO, CRITICAL, WARNING]) is CRITICAL
     assert worst_severity([]) is INFO
