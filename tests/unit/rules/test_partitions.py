@@ -1,4 +1,4 @@
-"""Proves the rules about partitions and groups: what is a finding, how severe it is, and what never is one."""
+"""Proves the rules about partitions and groups: what is found, how severe it is, and when nothing is."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,6 +41,7 @@ def waiting(*at_lso_s_ago: float, **fields: Any) -> dict[str, Any]:
 
 
 HANGING = lso_blocker(*HANGS)
+USUAL = {"transactions": (transaction(440),), "usual": {"payments": UsualCommit(80, 200_000)}}
 PAYMENTS_7 = lso_blocker(*OWNED, name="payments-7")
 
 
@@ -50,12 +51,12 @@ PAYMENTS_7 = lso_blocker(*OWNED, name="payments-7")
         "hanging",
         blocked_partition(HANGING, pinned_s_ago=1),
         ["critical"],
-        "two looks told so: no need of more",
+        "two looks told so",
     ),
     ("hanging", blocked_partition(PAYMENTS_7), [], "its coordinator will end it"),
     (
         "hanging",
-        blocked_partition(lso_blocker(*LATE, name="payments-7")),
+        blocked_partition(lso_blocker(*LATE, name="a")),
         [],
         "its coordinator still owns it",
     ),
@@ -73,7 +74,7 @@ PAYMENTS_7 = lso_blocker(*OWNED, name="payments-7")
         "lso_pinned",
         blocked_partition(HANGING, pinned_s_ago=61),
         ["info"],
-        "the hanging one's finding accuses",
+        "the hanging one's accuses",
     ),
     (
         "lso_pinned",
@@ -116,16 +117,7 @@ def test_hanging_gives_the_command_that_ends_it() -> None:
         "critical",
         "no end in an hour",
     ),
-    (
-        blocked_partition(PAYMENTS_7, pinned_s_ago=430),
-        {
-            **waiting(420),
-            "transactions": (transaction(440),),
-            "usual": {"payments": UsualCommit(80, 200_000)},
-        },
-        "info",
-        "usual",
-    ),
+    (blocked_partition(PAYMENTS_7, pinned_s_ago=430), {**waiting(420), **USUAL}, "info", "usual"),
     (blocked_partition(lso_blocker(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
 )
 def test_lso_pinned_has_the_severity_of_what_it_blocks(
@@ -150,16 +142,15 @@ def test_lso_pinned_names_the_blocker_and_the_uncommitted_backlog() -> None:
     assert "blocked by first (producer id 4812, epoch 3), which is open" in finding.evidence
     assert "1 more transaction behind it" in finding.evidence
     # A group that reads past the LSO is not affected by name alone.
-    groups = (
-        blocked_group(blocked_offset(how=how, partition=n)) for n, how in enumerate((None, Waiting.PROBABLY))
-    )
+    past, elsewhere = blocked_offset(how=None), blocked_offset(how=Waiting.PROBABLY, partition=1)
+    groups = blocked_group(past), blocked_group(elsewhere)
     assert one("lso_pinned", *groups, partitions=(subject,)).affected == ()
 
 
 def test_texts_do_not_change_while_records_arrive() -> None:
     """Otherwise each new record after a stuck LSO would be an update for every browser."""
     first, later = (
-        one("lso_pinned", partitions=(blocked_partition()._replace(high_watermark=end),))
+        one("lso_pinned", partitions=(replace(blocked_partition(), high_watermark=end),))
         for end in (6_000, 6_500)
     )
     assert first == later
