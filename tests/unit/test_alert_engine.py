@@ -1,8 +1,5 @@
-"""Proves when an alert is pending, fires, flaps and resolves, tick by tick, also in ticks without
-visibility; and how matchers are read, and what they match.
-
-A tick is a letter: `x` found, `.` missed, `?` unavailable. A small evaluator counts as the real one does.
-"""
+"""Proves when an alert is pending, fires, flaps and resolves, tick by tick (a letter: `x` found, `.` missed,
+`?` unavailable), as a small evaluator counts them; and how matchers are read, and what they match."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -92,35 +89,32 @@ def run_ticks(ticks: str, limits: Alerting = LIMITS) -> tuple[str, Alert]:
     return shown, alert
 
 
-@cases(
-    ("...", "---", "nothing was ever found"),
-    ("xxx", "pFF", "found in two complete ticks: it fires"),
-    ("x..", "prr", "one tick is not enough"),
-    ("x.x.x", "prprp", "nor is every other"),
-    ("x?x", "ppF", "a tick that saw nothing does not count, nor does it break the row"),
-    ("x????", "ppppp", "and does not open by itself"),
-    ("xx..", "pFFr", "missed in two complete ticks: it is over"),
-    ("xx.x", "pFFF", "missed once: it goes on"),
-    ("xx.x.x..", "pFFFFFFr", "each time from the beginning"),
-    ("xx????", "pFFFFF", "what cannot be seen is not over"),
-    ("xx.??.", "pFFFFr", "nor does it count as missed"),
-    ("xx.?x..", "pFFFFFr", "found again behind a gap"),
-    ("xx..xx", "pFFrpF", "over, and again"),
-    ("???xx", "---pF", "a beginning in a gap"),
-    ("?", "-", "nothing known, nothing seen"),
-)
-def test_ticks(ticks: str, expected: str, why: str) -> None:
-    assert run_ticks(ticks)[0] == expected, why
+ONCE, NEVER = replace(LIMITS, for_ticks=1, resolve_ticks=1), replace(LIMITS, for_ticks=0, resolve_ticks=0)
 
 
 @cases(
-    (replace(LIMITS, for_ticks=1, resolve_ticks=1), "x.x.", "FrFr"),
-    (replace(LIMITS, for_ticks=0, resolve_ticks=0), "x.", "Fr"),
-    (replace(LIMITS, for_ticks=4), "xxxx", "pppF"),
-    (replace(LIMITS, resolve_ticks=4), "xx....", "pFFFFr"),
+    (LIMITS, "...", "---", "nothing was ever found"),
+    (LIMITS, "xxx", "pFF", "found in two complete ticks: it fires"),
+    (LIMITS, "x..", "prr", "one tick is not enough"),
+    (LIMITS, "x.x.x", "prprp", "nor is every other"),
+    (LIMITS, "x?x", "ppF", "a tick that saw nothing does not count, nor does it break the row"),
+    (LIMITS, "x????", "ppppp", "and does not open by itself"),
+    (LIMITS, "xx..", "pFFr", "missed in two complete ticks: it is over"),
+    (LIMITS, "xx.x", "pFFF", "missed once: it goes on"),
+    (LIMITS, "xx.x.x..", "pFFFFFFr", "each time from the beginning"),
+    (LIMITS, "xx????", "pFFFFF", "what cannot be seen is not over"),
+    (LIMITS, "xx.??.", "pFFFFr", "nor does it count as missed"),
+    (LIMITS, "xx.?x..", "pFFFFFr", "found again behind a gap"),
+    (LIMITS, "xx..xx", "pFFrpF", "over, and again"),
+    (LIMITS, "???xx", "---pF", "a beginning in a gap"),
+    (LIMITS, "?", "-", "nothing known, nothing seen"),
+    (ONCE, "x.x.", "FrFr", "one tick opens and closes"),
+    (NEVER, "x.", "Fr", "no less than one"),
+    (replace(LIMITS, for_ticks=4), "xxxx", "pppF", "four ticks open"),
+    (replace(LIMITS, resolve_ticks=4), "xx....", "pFFFFr", "four ticks close"),
 )
-def test_ticks_are_configured(limits: Alerting, ticks: str, expected: str) -> None:
-    assert run_ticks(ticks, limits)[0] == expected
+def test_ticks(limits: Alerting, ticks: str, expected: str, why: str) -> None:
+    assert run_ticks(ticks, limits)[0] == expected, why
 
 
 def state_changes(changes: list[StateChange]) -> list[tuple[str, str]]:
@@ -138,12 +132,15 @@ def test_a_pending_alert_that_fired_and_ended_between_two_polls_is_not_missed() 
     assert state_changes(alert.changes) == [(PENDING, FIRING), (FIRING, RESOLVED)]
 
 
-def test_a_repeated_poll_changes_nothing() -> None:
-    _, alert = run_ticks("xx.xx..xx.")
+@given(st.text("x.?", min_size=1, max_size=40))
+def test_a_tick_without_visibility_and_a_repeated_poll_change_nothing(ticks: str) -> None:
+    _, alert = run_ticks(ticks)
     before, count = alert.state, len(alert.changes)
-    for _ in range(3):
-        alert.poll(9_000)
-    assert (alert.state, len(alert.changes)) == (before, count)
+    for letter in "", "?":
+        if letter:
+            alert.evaluator.tick(letter)
+        alert.poll(len(ticks) * 1_000)
+        assert (alert.state, len(alert.changes)) == (before, count)
 
 
 @pytest.mark.parametrize("ticks", ["", "x", "xx.", "xx.."])
@@ -168,42 +165,31 @@ def test_severity_and_texts_are_updated_and_only_a_worse_severity_is_a_change() 
         alert.poll(number)
         assert alert.state is not None
         assert alert.state.severity == severity
-    assert [(change.new, change.state.severity) for change in alert.changes] == [
-        (FIRING, "warning"),
-        (FIRING, "critical"),
-        (FIRING, "warning"),
-    ]
+    told = [(FIRING, "warning"), (FIRING, "critical"), (FIRING, "warning")]
+    assert [(change.new, change.state.severity) for change in alert.changes] == told
 
 
-def test_a_flapping_alert_fires_until_it_is_stable() -> None:
+def test_a_flapping_alert_fires_until_it_is_stable_and_gives_the_reason() -> None:
     shown, alert = run_ticks("xx.." * 3 + "xx" + "." * 70)
     assert shown.startswith("pFFr" * 2 + "pFFFFF" + "F" * 50)
     assert shown.endswith("r")
     # Missed first at second 14, and over a minute later.
     assert shown.index("r", 8) == 14 + 60
     assert state_changes(alert.changes) == [(PENDING, FIRING), (FIRING, RESOLVED)] * 3
+    reason = "it opened 3 times within 1 min: it keeps firing until 1 min pass without a finding"
+    for ticks, why in (("xx.." * 3, reason), ("xx", "")):
+        state = run_ticks(ticks)[1].state
+        assert state is not None
+        assert engine.why_flapping(state, LIMITS) == why
 
 
-def test_the_reason_of_a_flapping_alert_is_given() -> None:
-    _, alert = run_ticks("xx.." * 3)
-    assert alert.state is not None
-    assert engine.why_flapping(alert.state, LIMITS) == (
-        "it opened 3 times within 1 min: it keeps firing until 1 min pass without a finding"
-    )
-    assert engine.why_flapping(run_ticks("xx")[1].state or alert.state, LIMITS) == ""
-
-
-def test_a_flapping_alert_that_stays_found_stops_flapping() -> None:
-    _, alert = run_ticks("xx.." * 3 + "x" * 70)
-    assert alert.state is not None
-    assert (alert.state.state, alert.state.flapping_ms) == (FIRING, None)
-    shown, _ = run_ticks("xx.." * 3 + "x" * 70 + "..")
-    assert shown.endswith("FFr")
-
-
-def test_rare_openings_are_not_flapping() -> None:
-    shown, _ = run_ticks(("xx.." + "." * 40) * 5)
-    assert shown.count("F") == 10
+def test_an_alert_stops_flapping_where_it_stays_found_and_rare_openings_are_none() -> None:
+    for after, shown in (("", "F"), ("..", "FFr")):
+        letters, alert = run_ticks("xx.." * 3 + "x" * 70 + after)
+        assert letters.endswith(shown)
+        assert alert.state is not None
+        assert alert.state.flapping_ms is None
+    assert run_ticks(("xx.." + "." * 40) * 5)[0].count("F") == 10
 
 
 @given(st.text("x.?", max_size=60), st.data())
@@ -216,15 +202,6 @@ def test_nothing_raises_and_changes_alternate(ticks: str, data: st.DataObject) -
             alert.poll(number * 1_000)
     kinds = [change.new for change in alert.changes]
     assert kinds == ([FIRING, RESOLVED] * len(kinds))[: len(kinds)]
-
-
-@given(st.text("x.?", min_size=1, max_size=40))
-def test_a_tick_without_visibility_changes_nothing(ticks: str) -> None:
-    _, alert = run_ticks(ticks)
-    before, count = alert.state, len(alert.changes)
-    alert.evaluator.tick("?")
-    alert.poll(len(ticks) * 1_000)
-    assert (alert.state, len(alert.changes)) == (before, count)
 
 
 @given(st.text("x.", max_size=40))
@@ -247,10 +224,6 @@ def python_pattern(pattern: str) -> Callable[[str], bool]:
     except re.error as error:
         raise ValueError(str(error)) from error
     return lambda text: compiled.fullmatch(text) is not None
-
-
-def is_matched(text: str, labels: Mapping[str, str]) -> bool:
-    return MatcherSet(parse_matchers(text), python_pattern).matches(labels)
 
 
 MATCHED_LABELS = {"team": "Payments", "topic": "orders", "subject": 'say "hi", you'}
@@ -287,45 +260,37 @@ def test_unreadable_matchers_are_refused_with_a_reason(text: str, says: str) -> 
         parse_matchers(text)
 
 
+NAMED = [{"alertname": rule, "subject": "late"} for rule in ("late", "coordinator_overdue")]
+
+
 @cases(
-    ("", True),
-    ('team="Payments"', True),
-    ('team="payments"', False),
-    ('team!="Orders"', True),
-    ('team=~"Pay"', False),
-    ('team=~"Pay.*|Orders"', True),
-    ('team!~"Pay.*"', False),
-    ('nobody=""', True),
-    ('nobody=~".*"', True),
-    ('nobody!="x"', True),
-    ('nobody="x"', False),
-    ('team="Payments",topic="payments"', False),
-    ('topic=~"[a-z]{6}"', True),
-    ('topic=~"[^o].*"', False),
+    ([MATCHED_LABELS], "", True),
+    ([MATCHED_LABELS], 'team="Payments"', True),
+    ([MATCHED_LABELS], 'team="payments"', False),
+    ([MATCHED_LABELS], 'team!="Orders"', True),
+    ([MATCHED_LABELS], 'team=~"Pay"', False),
+    ([MATCHED_LABELS], 'team=~"Pay.*|Orders"', True),
+    ([MATCHED_LABELS], 'team!~"Pay.*"', False),
+    ([MATCHED_LABELS], 'nobody=""', True),
+    ([MATCHED_LABELS], 'nobody=~".*"', True),
+    ([MATCHED_LABELS], 'nobody!="x"', True),
+    ([MATCHED_LABELS], 'nobody="x"', False),
+    ([MATCHED_LABELS], 'team="Payments",topic="payments"', False),
+    ([MATCHED_LABELS], 'topic=~"[a-z]{6}"', True),
+    ([MATCHED_LABELS], 'topic=~"[^o].*"', False),
+    # A rule is matched by each of its names.
+    (NAMED, 'alertname="late"', True),
+    (NAMED, 'alertname="coordinator_overdue"', True),
+    (NAMED, 'alertname!="late"', False),
+    (NAMED, 'alertname=~"late|hanging"', True),
+    (NAMED, 'alertname=~"coordinator.*"', True),
+    (NAMED, 'alertname!~"la.*"', False),
+    (NAMED, 'alertname="gap"', False),
+    (NAMED, 'subject="coordinator_overdue"', False),
 )
-def test_labels_match(text: str, expected: bool) -> None:
-    assert is_matched(text, MATCHED_LABELS) is expected
-
-
-@pytest.mark.parametrize("rule", ["late", "coordinator_overdue"])
-@cases(
-    ('alertname="late"', True),
-    ('alertname="coordinator_overdue"', True),
-    ('alertname!="late"', False),
-    ('alertname=~"late|hanging"', True),
-    ('alertname=~"coordinator.*"', True),
-    ('alertname!~"la.*"', False),
-    ('alertname="gap"', False),
-    ('subject="coordinator_overdue"', False),
-)
-def test_a_rule_is_matched_by_each_of_its_names(rule: str, text: str, expected: bool) -> None:
-    labels = {"alertname": rule, "subject": "late"}
-    assert is_matched(text, labels) is expected
-
-
-def test_renamed_rules_are_or_were_rules_and_no_name_is_used_again() -> None:
-    assert set(RENAMED.values()) <= {*RULES, *REMOVED}
-    assert not {*RENAMED, *REMOVED} & set(RULES)
+def test_labels_match(all_labels: list[Mapping[str, str]], text: str, expected: bool) -> None:
+    for labels in all_labels:
+        assert MatcherSet(parse_matchers(text), python_pattern).matches(labels) is expected
 
 
 @pytest.mark.parametrize("operator", ["=", "!=", "=~"])
@@ -333,6 +298,9 @@ def test_a_matcher_of_a_removed_rule_is_refused_with_where_its_facts_are(operato
     with pytest.raises(ValueError, match=r"The rule progress_dropped was removed: the page of a query"):
         parse_matchers(f'alertname{operator}"progress_dropped"')
     assert parse_matchers('team="progress_dropped"')
+    # Renamed rules are or were rules, and no name is used again.
+    assert set(RENAMED.values()) <= {*RULES, *REMOVED}
+    assert not {*RENAMED, *REMOVED} & set(RULES)
 
 
 @pytest.mark.parametrize("operator", ["=~", "!~"])
@@ -352,4 +320,4 @@ def test_shown_matchers_are_read_back(matchers: list[Matcher]) -> None:
 @given(st.text(max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(ValueError):
-        is_matched(text, MATCHED_LABELS)
+        MatcherSet(parse_matchers(text), python_pattern).matches(MATCHED_LABELS)

@@ -1,9 +1,5 @@
-"""Proves that documents are true of the code: what they name exists (paths, modules and what these define,
-targets of links), each file and section that code or docs cite is there, lists of documents, rooms, tasks
-and layers are complete, and pictures show today's pages, or those of this release.
-
-Texts ask for a copy before a removal: remedies, the sink's errors, the docs.
-"""
+"""Proves that documents are true of the code: what they name or cite exists, lists of documents, rooms, tasks
+and layers are complete, pictures show today's pages, and texts ask for a copy before a removal."""
 
 import ast
 import json
@@ -238,20 +234,16 @@ def linked_paths(path: Path) -> set[Path]:
     return {(path.parent / name).resolve() for name in re.findall(r"\]\(([^)#\s]+)", path.read_text())}
 
 
-def test_the_index_links_every_document() -> None:
+def test_each_index_links_every_document_of_its_folder() -> None:
     folders = {DOCS / name / "README.md" for name in ("adr", "guides", "rules")}
-    documents = {*DOCS.glob("*.md"), *DOCS.glob("design/*.md"), *folders} - {DOCS / "README.md"}
-    assert len(documents) > 25
-    assert documents - linked_paths(DOCS / "README.md") == set()
-
-
-def test_each_folder_s_index_links_all_that_is_in_it() -> None:
-    for folder in ("adr", "guides", "rules"):
-        index = DOCS / folder / "README.md"
+    whole = {*DOCS.glob("*.md"), *DOCS.glob("design/*.md"), *folders} - {DOCS / "README.md"}
+    assert len(whole) > 25
+    assert whole - linked_paths(DOCS / "README.md") == set()
+    for index in folders:
         assert {*index.parent.glob("*.md")} - {index} - linked_paths(index) == set()
 
 
-def test_every_task_has_a_row() -> None:
+def test_every_task_and_every_package_of_the_dashboard_has_a_row() -> None:
     modules = (ROOT / "dashboard" / "tasks").glob("*.py")
     tasks = {
         name or "dashboard.execute_action" for path in modules for name in TASK.findall(path.read_text())
@@ -260,9 +252,6 @@ def test_every_task_has_a_row() -> None:
     named = {word for row in rows for word in re.findall(r"`((?:collectors|dashboard)\.[\w.]+)`", row)}
     assert len(tasks) > 12
     assert named == tasks
-
-
-def test_every_package_of_the_dashboard_has_a_row() -> None:
     rooms = {path.parent.name for path in (ROOT / "dashboard").glob("*/__init__.py")} - {"migrations"}
     rows = re.findall(r"^\| (`dashboard/\w+/`[^|]*) \|", ARCHITECTURE, re.MULTILINE)
     assert {room for row in rows for room in re.findall(r"`dashboard/(\w+)/`", row)} == rooms
