@@ -1,6 +1,4 @@
-"""Proves when a group is notified, of what and why: Alertmanager's reasons, waits, mutes, ends, and
-outcomes.
-"""
+"""Proves when a group is notified, of what and why: Alertmanager's reasons, waits, mutes, ends, outcomes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -83,38 +81,25 @@ def decide_groups(
     )
 
 
-def test_an_alert_that_moved_to_another_group_resolves_in_the_former_one() -> None:
-    renamed = item("a", rule="hanging", ago_s=900)
-    found = decide_groups([renamed], [last_sent(600, "a")])
-    assert pending_summary(found) == [("all_alerts_resolved", [], ["a"]), ("first_notification", ["a"], [])]
-    assert [each.key == KEY for each in found.sendings] == [True, False]
-    assert pending_summary(decide_groups([renamed], [last_sent(20, "a")]))[0][0] == "first_notification", (
-        "the interval holds"
-    )
-
-
 def pending_summary(found: Outlook) -> list[tuple[str, list[str], list[str]]]:
     """What is sent: why, what fires, what is over."""
     return [
-        (
-            each.reason.value,
-            [one.fingerprint for one in each.firing],
-            [one.fingerprint for one, _ in each.over],
-        )
+        (each.reason, [one.fingerprint for one in each.firing], [one.fingerprint for one, _ in each.over])
         for each in found.sendings
     ]
 
 
-FIRST, NEW, RESOLVED, ALL, REPEAT = (
-    reason.value
-    for reason in (
-        SendReason.FIRST,
-        SendReason.NEW_ALERTS,
-        SendReason.NEW_RESOLVED,
-        SendReason.ALL_RESOLVED,
-        SendReason.REPEAT,
-    )
-)
+def test_an_alert_that_moved_to_another_group_resolves_in_the_former_one() -> None:
+    renamed = item("a", rule="hanging", ago_s=900)
+    found = decide_groups([renamed], [last_sent(600, "a")])
+    assert pending_summary(found) == [(ALL, [], ["a"]), (FIRST, ["a"], [])]
+    assert [each.key == KEY for each in found.sendings] == [True, False]
+    early = pending_summary(decide_groups([renamed], [last_sent(20, "a")]))
+    assert early[0][0] == FIRST, "the interval holds"
+
+
+FIRST, NEW, RESOLVED = SendReason.FIRST, SendReason.NEW_ALERTS, SendReason.NEW_RESOLVED
+ALL, REPEAT = SendReason.ALL_RESOLVED, SendReason.REPEAT
 OLD = item("old", ago_s=9_000)
 
 
@@ -154,38 +139,27 @@ def test_a_group_is_notified_after_its_waits(
     ([OLD], [last_sent(9_000, "old")], ["old"], [], "nor told again"),
     ([ended_item("old", 60)], [last_sent(900, "old")], ["old"], [(ALL, [], ["old"])], "its end is told"),
     ([OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], ["old"], [(RESOLVED, [], ["b"])], "held yet"),
-)  # fmt: skip
-def test_muted_alerts_are_left_out_of_messages(
+)
+def test_muted_alerts_are_left_out_of_messages_and_stay_in_the_group(
     items: list[Item], held: list[LastNotification], muted: list[str], expected: list[Any], why: str
 ) -> None:
     assert pending_summary(decide_groups(items, held, muted=muted)) == expected, why
-
-
-def test_muted_alerts_stay_in_the_group() -> None:
     (sending,) = decide_groups([OLD, item("b")], [last_sent(900, "old")], muted=["old"]).sendings
     assert (list(sending.held), sending.new) == (["old", "b"], 1)
 
 
-def test_a_channel_without_resolved_notifications_receives_none() -> None:
+def test_a_channel_without_resolved_notifications_receives_none_and_a_disabled_one_nothing() -> None:
     deaf = route(send_resolved=False)
-    assert (
-        pending_summary(decide_groups([OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], to=deaf))
-        == []
-    )
+    known = decide_groups([OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], to=deaf)
+    assert pending_summary(known) == []
     found = decide_groups([ended_item("old", 60)], [last_sent(900, "old")], to=deaf)
     assert (pending_summary(found), [each.number for each in found.cleared]) == ([], [17])
-
-
-def test_a_disabled_channel_is_not_notified() -> None:
     assert pending_summary(decide_groups([item("a")], to=route(off="it is disabled"))) == []
 
 
-def test_a_resolved_message_is_cleared_once_it_is_delivered() -> None:
+def test_a_group_clears_delivered_ends_and_gives_the_next_notification_time_of_its_alerts() -> None:
     assert [each.number for each in decide_groups([], [last_sent(1)]).cleared] == [17]
     assert decide_groups([], [last_sent(1, through=False)]).cleared == []
-
-
-def test_the_next_notification_time_of_an_alert_is_given() -> None:
     assert decide_groups([item("a", ago_s=10)]).waits == {"a": NOW + 20 * S}
     assert decide_groups([OLD, item("b")], [last_sent(100, "old")]).waits == {"b": NOW + 200 * S}
     assert decide_groups([OLD, item("b")], [last_sent(1, "old", through=False)]).waits == {"b": None}
@@ -209,18 +183,13 @@ def test_an_alertmanager_is_notified_at_once_and_repeatedly_and_by_severity() ->
     assert [(each.labels["severity"], each.ends_ms) for each in said] == [("warning", NOW)]
 
 
-def test_a_large_group_lists_the_new_alerts_and_counts_the_rest() -> None:
+def test_a_large_group_lists_the_new_alerts_and_many_messages_wait_for_the_next_tick() -> None:
     many = [item(f"n{n}") for n in range(MOST_ALERTS - 1)]
-    found = decide_groups(
-        [OLD, *many, ended_item("b", 60), ended_item("c", 60)],
-        [last_sent(900, "old", "b", "c")],
-    )
+    items = [OLD, *many, ended_item("b", 60), ended_item("c", 60)]
+    found = decide_groups(items, [last_sent(900, "old", "b", "c")])
     said = grouping.group_message(found.sendings[0], external_url=URL, now_ms=NOW)
     assert (len(said.notices), said.truncated) == (MOST_ALERTS, 2)
     assert said.notices[-1].fingerprint == "b"
-
-
-def test_messages_beyond_the_limit_of_a_tick_wait_for_the_next_tick() -> None:
     found = decide_groups([item(f"n{n}", rule=f"r{n}") for n in range(5)])
     found.defer_excess(3, NOW)
     assert (len(found.sendings), sorted(found.waits)) == (3, ["n3", "n4"])
@@ -245,33 +214,26 @@ CAUSE_OF_12 = IncidentCause(12, FindingKey("coordinator_overdue", "transaction:p
 FOLLOWS = item("group:g", rule="group_stalled", causes=[CAUSE_OF_12])
 
 
+SILENCE = Silence(("alertname", "=", "coordinator_overdue"))
+
+
 def test_a_silence_gives_its_author_and_its_end() -> None:
-    muting = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))], no_pattern)
-    assert muting.matching_silences(CAUSE) == [
-        ["silenced", "12", "by ada until 2026-11-18 12:06 UTC: deploy"]
-    ]
-    assert muting.matching_silences(FOLLOWS) == []
+    muting = Muting([CAUSE, FOLLOWS], [SILENCE], no_pattern)
+    told = ["silenced", "12", "by ada until 2026-11-18 12:06 UTC: deploy"]
+    assert (muting.matching_silences(CAUSE), muting.matching_silences(FOLLOWS)) == ([told], [])
 
 
 def test_an_effect_is_inhibited_only_where_the_cause_is_notified() -> None:
     muting = Muting([CAUSE, FOLLOWS], [], no_pattern)
     words = "by the alert of transaction p: covered by incident 12"
     assert muting.inhibition_reason(FOLLOWS, route()) == ["inhibited", "#7", words]
-    assert (
-        muting.inhibition_reason(
-            FOLLOWS, route(number=2, matchers=matchers(("alertname", "=", "group_stalled")))
-        )
-        is None
-    )
+    stalled = route(number=2, matchers=matchers(("alertname", "=", "group_stalled")))
+    assert muting.inhibition_reason(FOLLOWS, stalled) is None
     assert muting.inhibition_reason(CAUSE, route()) is None
-    assert (
-        Muting([replace(CAUSE, severity="info"), FOLLOWS], [], no_pattern).inhibition_reason(FOLLOWS, route())
-        is None
-    )
-    assert Muting([FOLLOWS], [], no_pattern).inhibition_reason(FOLLOWS, route()) is None
+    for notified in [replace(CAUSE, severity="info"), FOLLOWS], [FOLLOWS]:
+        assert Muting(notified, [], no_pattern).inhibition_reason(FOLLOWS, route()) is None
     # Silenced or not: who silences the cause wants to hear of neither.
-    silenced = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))], no_pattern)
-    assert silenced.is_muted(FOLLOWS, route())
+    assert Muting([CAUSE, FOLLOWS], [SILENCE], no_pattern).is_muted(FOLLOWS, route())
 
 
 def channel_view(
@@ -317,15 +279,13 @@ def test_each_change_has_its_notification_outcome(
 
 
 def test_a_change_has_one_outcome_per_channel() -> None:
-    both = [channel_view([YOUNG]), replace(channel_view([A]), route=route(number=2))]
+    outcomes = notification_decision.notification_outcomes
+    second = replace(channel_view([A]), route=route(number=2))
     happened = notification_decision.Happened("firing", "a", "warning", A.labels, A, "")
-    assert notification_decision.notification_outcomes(happened, both, []) == ([[2, "delivery", 100]], True)
-    both[0] = channel_view([A])
-    assert notification_decision.notification_outcomes(happened, both, [[2, "delivery", 100]]) == (
-        [[1, "delivery", 100]],
-        False,
-    )
-    assert notification_decision.notification_outcomes(happened, [], []) == ([], False)
+    told = [[2, "delivery", 100]]
+    assert outcomes(happened, [channel_view([YOUNG]), second], []) == (told, True)
+    assert outcomes(happened, [channel_view([A]), second], told) == ([[1, "delivery", 100]], False)
+    assert outcomes(happened, [], []) == ([], False)
 
 
 def suppression_reasons(

@@ -1,6 +1,5 @@
-"""Proves what an incident is called and what it means: a fact, its deadline and who is blocked, never a
-limit; which action is never its first; what becomes of what it blocks, acted upon or not; and the order of
-its evidence."""
+"""Proves what an incident is called and means: a fact, its deadline and who is blocked; which action is its
+first; what becomes of what it blocks, acted upon or not; and the order of its evidence."""
 
 from typing import Any
 
@@ -37,12 +36,10 @@ from tests.cases import cases
 #: 02:16:07 UTC.
 NOW_MS = 1_795_486_567_000
 MIN = 60_000
-ENDED, FAILED, SILENT, RUNNING = (
-    Driver(DriverStatus.ENDED, ended_ms=NOW_MS - 9 * MIN),
-    Driver(DriverStatus.ENDED, ended_ms=NOW_MS - 9 * MIN, failed=True),
-    Driver(DriverStatus.NO_HEARTBEAT, heartbeat_ms=NOW_MS - 9 * MIN),
-    Driver(DriverStatus.RUNNING),
-)
+ENDED = Driver(DriverStatus.ENDED, ended_ms=NOW_MS - 9 * MIN)
+FAILED = ENDED._replace(failed=True)
+SILENT = Driver(DriverStatus.NO_HEARTBEAT, heartbeat_ms=NOW_MS - 9 * MIN)
+RUNNING = Driver(DriverStatus.RUNNING)
 
 
 def facts(rule: str, **fields: Any) -> IncidentFacts:
@@ -65,7 +62,9 @@ def crash(driver: Driver = SILENT, **fields: Any) -> IncidentFacts:
 
 
 BLOCKED = {"partitions": ("stock-1", "stock-4")}
-TITLES = [
+
+
+@cases(
     (crash(), "The driver of orders_enrich died in the middle of batch 1,204"),
     (crash(ENDED), "orders_enrich was stopped in the middle of batch 1,204"),
     (crash(FAILED), "orders_enrich failed in the middle of batch 1,204"),
@@ -89,19 +88,14 @@ TITLES = [
         "billing has been blocked at p-0 for 12 min",
     ),
     (facts("abort_ratio", summary="x aborts a third of them."), "x aborts a third of them"),
-    (
-        facts("open_too_long", left_summary="billing is blocked", cause_over_ms=NOW_MS),
-        "billing is blocked",
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("of", "title"), TITLES)
-def test_a_title_is_the_cause_in_words(of: IncidentFacts, title: str) -> None:
+    (facts("open_too_long", left_summary="billing is blocked", cause_over_ms=NOW_MS), "billing is blocked"),
+)
+def test_a_title_is_the_cause_in_words_and_keeps_ages_as_parts(of: IncidentFacts, title: str) -> None:
     assert plain_text(incident_title(of), now_ms=NOW_MS) == title
+    assert (Age(NOW_MS - 12 * MIN) in incident_title(of)) == ("12 min" in title)
 
 
-EXPLAINED = [
+@cases(
     (
         crash(),
         "Batch 1,204 is prepared but not committed. A restart of the query completes it without loss. "
@@ -130,24 +124,19 @@ EXPLAINED = [
         facts("open_too_long", cause_over_ms=NOW_MS - MIN, summary="payments-7 has been open since 02:02:50"),
         "The cause ended at 02:15:07 UTC: payments-7 has been open since 02:02:50.",
     ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("of", "words"), EXPLAINED)
+)
 def test_an_explanation_has_the_end_and_who_is_blocked(of: IncidentFacts, words: str) -> None:
     assert plain_text(incident_explanation(of, now_ms=NOW_MS), now_ms=NOW_MS) == words
+    assert Instant(NOW_MS + 703_000) in incident_explanation(crash(), now_ms=NOW_MS)
 
 
-WORST = [
+@cases(
     (crash(), "orders_enrich loses 18,004 rows at 02:27:50 UTC unless batch 1,204 is finished."),
     (
         crash(batches=stuck(SILENT, 7, 8, rows=1)),
         "orders_enrich loses 1 row at 02:27:50 UTC unless batch 7 and batch 8 are finished.",
     ),
-    (
-        crash(deadline_ms=NOW_MS - 1),
-        "The driver of orders_enrich died in the middle of batch 1,204.",
-    ),
+    (crash(deadline_ms=NOW_MS - 1), "The driver of orders_enrich died in the middle of batch 1,204."),
     (
         facts("open_too_long", **BLOCKED, groups=("billing",), deadline_ms=NOW_MS + 84_000),
         "inventory-sync-3 blocks billing until 02:17:31 UTC.",
@@ -157,36 +146,28 @@ WORST = [
         "inventory-sync-3 blocks stock-1 and stock-4 until 02:17:31 UTC.",
     ),
     (facts("open_too_long", **BLOCKED), "inventory-sync-3 has blocked stock-1 and stock-4 for 12 min."),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("of", "words"), WORST)
+)
 def test_the_worst_fact_names_what_is_lost_or_blocked_and_until_when(of: IncidentFacts, words: str) -> None:
     assert plain_text(worst_fact(of, now_ms=NOW_MS), now_ms=NOW_MS) == words
 
 
 @cases(
-    (crash(), "A restart completes it; after 02:27:50 UTC its 18,004 rows are lost."),
-    (crash(deadline_ms=NOW_MS - MIN), "Its 18,004 rows may be lost since 02:15:07 UTC."),
-    (crash(deadline_ms=None), "A restart completes it."),
-    (facts("hanging"), "It does not end by itself."),
-    (facts("open_too_long", deadline_ms=NOW_MS + 84_000), "Its coordinator aborts it at 02:17:31 UTC."),
-    (facts("open_too_long"), ""),
+    (crash(), "A restart completes it; after 02:27:50 UTC its 18,004 rows are lost.", DeadlineKind.LOSS),
+    (crash(deadline_ms=NOW_MS - MIN), "Its 18,004 rows may be lost since 02:15:07 UTC.", DeadlineKind.LOSS),
+    (crash(deadline_ms=None), "A restart completes it.", None),
+    (facts("hanging"), "It does not end by itself.", None),
+    (
+        facts("open_too_long", deadline_ms=NOW_MS + 84_000),
+        "Its coordinator aborts it at 02:17:31 UTC.",
+        DeadlineKind.ENDS,
+    ),
+    (facts("open_too_long"), "", None),
 )
-def test_a_consequence_is_what_becomes_of_it(of: IncidentFacts, words: str) -> None:
+def test_a_consequence_is_what_becomes_of_it(
+    of: IncidentFacts, words: str, deadline: DeadlineKind | None
+) -> None:
     assert plain_text(incident_consequence(of, now_ms=NOW_MS), now_ms=NOW_MS) == words
-
-
-def test_a_deadline_is_a_loss_or_an_end() -> None:
-    assert crash().deadline_kind is DeadlineKind.LOSS
-    assert facts("open_too_long", deadline_ms=NOW_MS).deadline_kind is DeadlineKind.ENDS
-    assert facts("open_too_long").deadline_kind is None
-
-
-def test_ages_and_instants_stay_parts_of_a_sentence() -> None:
-    title = incident_title(facts("open_too_long"))
-    assert Age(NOW_MS - 12 * MIN) in title
-    assert Instant(NOW_MS + 703_000) in incident_explanation(crash(), now_ms=NOW_MS)
+    assert of.deadline_kind is deadline
 
 
 def finding(rule: str, subject: str) -> Finding:
@@ -194,26 +175,17 @@ def finding(rule: str, subject: str) -> Finding:
 
 
 def test_actions_come_from_the_cause_then_from_its_subject_then_from_other_effects() -> None:
-    cause, own, other = (
-        finding("query_failed", "query:q"),
-        finding("batch_prepared", "query:q"),
-        finding("open_too_long", "transaction:t"),
-    )
+    cause, own = finding("query_failed", "query:q"), finding("batch_prepared", "query:q")
+    other = finding("open_too_long", "transaction:t")
     assert action_candidates([cause, other, own]) == [cause, own, other]
+    for rule in ("stuck_in_prepare", "coordinator_loading", "collector_gap"):
+        of_broker = finding(rule, "coordinators:prod")
+        assert action_candidates([of_broker, other]) == [of_broker], "what a broker has to end"
 
 
-@pytest.mark.parametrize("rule", ["stuck_in_prepare", "coordinator_loading", "collector_gap"])
-def test_what_a_broker_has_to_end_offers_no_effect(rule: str) -> None:
-    cause = finding(rule, "coordinators:prod")
-    assert action_candidates([cause, finding("open_too_long", "transaction:t")]) == [cause]
-
-
-CLOSED = [
+@cases(
     (crash(), "The driver of orders_enrich died in the middle of batch 1,204, for 47 s."),
-    (
-        crash(RUNNING),
-        "Batch 1,204 of orders_enrich was prepared but not committed for 47 s.",
-    ),
+    (crash(RUNNING), "Batch 1,204 of orders_enrich was prepared but not committed for 47 s."),
     (facts("open_too_long", **BLOCKED), "inventory-sync-3 blocked stock-1 and stock-4 for 47 s."),
     (facts("coordinator_overdue"), "inventory-sync-3 was open for 47 s."),
     (
@@ -223,10 +195,7 @@ CLOSED = [
     (facts("lso_pinned", name="p-0"), "The last stable offset of p-0 did not move for 47 s."),
     (facts("group_stalled", name="billing", partitions=("p-0",)), "billing was blocked at p-0 for 47 s."),
     (facts("abort_ratio", summary="x aborts a third of them"), "x aborts a third of them. It lasted 47 s."),
-]
-
-
-@pytest.mark.parametrize(("of", "words"), CLOSED)
+)
 def test_a_closed_incident_is_told_in_the_past_with_its_outcome(of: IncidentFacts, words: str) -> None:
     assert closed_headline(of, "", lasted_ms=47_312) == words
     assert closed_headline(of, "Ended by ada.", lasted_ms=47_312) == f"{words} Ended by ada."
@@ -258,39 +227,39 @@ FENCE = plan(
 EFFECTS: dict[str, Any] = {"partitions": ("p-0",), "groups": ("billing", "shipping")}
 
 
-def test_a_prepared_batch_is_committed_or_aborted_at_its_deadline() -> None:
-    assert table(crash(**EFFECTS), FINISH) == [
-        ("rows of batch 1,204", "18,004 committed", "18,004 rows aborted, to be replayed"),
-        ("next batch of orders_enrich", "batch 1,205", "refuses to start: reports the loss"),
-        ("billing and shipping", "resume at once: at least 18,010 offsets", "resume at 02:27:50 UTC"),
-    ]
-    tones = [
-        (row.acted and row.acted.tone, row.nothing.tone)
-        for row in outcome_rows(crash(), FINISH, now_ms=NOW_MS)
-    ]
-    assert tones[0] == ("ok", "critical")
-
-
-def test_a_restart_alone_completes_a_prepared_batch_until_its_deadline() -> None:
-    assert table(crash(**EFFECTS), None) == [
-        ("rows of batch 1,204", "18,004 committed", "18,004 rows aborted, to be replayed"),
-        ("next batch of orders_enrich", "batch 1,205", "refuses to start: reports the loss"),
-        ("billing and shipping", "resume once it is committed", "resume at 02:27:50 UTC"),
-    ]
-    assert acted_words(crash(), "", now_ms=NOW_MS) == "restart"
-    assert acted_words(crash(), "Finish batch 1,204…", now_ms=NOW_MS) == "restart, or finish batch 1,204"
+def test_a_prepared_batch_is_committed_by_an_action_or_a_restart_or_aborted_at_its_deadline() -> None:
+    for planned, resumed in (
+        (FINISH, "resume at once: at least 18,010 offsets"),
+        (None, "resume once it is committed"),
+    ):
+        assert table(crash(**EFFECTS), planned) == [
+            ("rows of batch 1,204", "18,004 committed", "18,004 rows aborted, to be replayed"),
+            ("next batch of orders_enrich", "batch 1,205", "refuses to start: reports the loss"),
+            ("billing and shipping", resumed, "resume at 02:27:50 UTC"),
+        ]
+    first = outcome_rows(crash(), FINISH, now_ms=NOW_MS)[0]
+    assert first.acted is not None
+    assert (first.acted.tone, first.nothing.tone) == ("ok", "critical")
     late = crash(deadline_ms=NOW_MS - 1)
     assert [row.acted for row in outcome_rows(late, None, now_ms=NOW_MS)] == [None, None]
-    assert acted_words(late, "", now_ms=NOW_MS) == ""
-    assert acted_words(facts("open_too_long"), "Fence producer…", now_ms=NOW_MS) == "Fence producer"
+    for of, button, words in (
+        (crash(), "", "restart"),
+        (crash(), "Finish batch 1,204…", "restart, or finish batch 1,204"),
+        (late, "", ""),
+        (facts("open_too_long"), "Fence producer…", "Fence producer"),
+    ):
+        assert acted_words(of, button, now_ms=NOW_MS) == words
 
 
 def test_an_open_transaction_is_aborted_either_way_and_readers_go_on_sooner_or_later() -> None:
-    assert table(facts("open_too_long", **EFFECTS, deadline_ms=LATER_MS), FENCE) == [
+    opened = facts("open_too_long", **EFFECTS, deadline_ms=LATER_MS)
+    assert table(opened, FENCE) == [
         ("transaction of inventory-sync-3", "aborted: at least 3 records", "aborted at 02:27:50 UTC"),
         ("its producer", "is fenced; start it again", "may still commit until then"),
         ("billing and shipping", "resume at once: at least 1,465 records", "resume at 02:27:50 UTC"),
     ]
+    stays = plan(Effect("lso_stays", 1, "w"), Effect("producer_fenced", None, "w"))
+    assert table(opened, stays)[-1][1] == "stays blocked by another transaction"
 
 
 def test_what_hangs_never_ends_by_itself() -> None:
@@ -299,12 +268,6 @@ def test_what_hangs_never_ends_by_itself() -> None:
         ("its transaction", "aborted", "never ends"),
         ("readers of its partitions", "resume at once: at least 11 offsets", "stay blocked"),
     ]
-
-
-def test_a_reader_that_another_transaction_blocks_does_not_resume() -> None:
-    stays = plan(Effect("lso_stays", 1, "w"), Effect("producer_fenced", None, "w"))
-    rows = table(facts("open_too_long", **EFFECTS, deadline_ms=LATER_MS), stays)
-    assert rows[-1][1] == "stays blocked by another transaction"
 
 
 def test_without_a_plan_there_is_only_what_happens_if_nothing_is_done() -> None:
