@@ -149,10 +149,8 @@ def test_an_alert_of_a_query_has_its_name_for_people_and_its_id_for_programs(sce
     assert alert(f"query:{QUERY_ID}").labels["query"] == QUERY_ID
     assert "query_name" not in alert("query:unknown").labels
     sent = [each["labels"] for row in Delivery.objects.all() for each in row.payload["alerts"]]
-    assert {each["subject"]: each.get("query_name") for each in sent} == {
-        f"query:{QUERY_ID}": "orders_enrich",
-        "query:unknown": None,
-    }
+    expected = {f"query:{QUERY_ID}": "orders_enrich", "query:unknown": None}
+    assert {each["subject"]: each.get("query_name") for each in sent} == expected
 
 
 def test_an_effect_of_a_query_names_the_query(scenario: AlertScenario) -> None:

@@ -156,11 +156,8 @@ def test_a_fence_is_attributed_whenever_its_result_is_stored(
     assert history_queries.verdict_evidence(fence).startswith(f"Fenced by olga, action {row.pk}")
     found = kept_history()
     assert found["counts"] == {"begin": 1, "admin_fence": 1}
-    assert [each.kind for each in found["recent"]] == [
-        TransitionKind.ADMIN_FENCE,
-        TransitionKind.BEGIN,
-        TransitionKind.BASELINE,
-    ]
+    expected = [TransitionKind.ADMIN_FENCE, TransitionKind.BEGIN, TransitionKind.BASELINE]
+    assert [each.kind for each in found["recent"]] == expected
     assert attributions.of_transitions("prod", bytes(fence.key), found["recent"]) == [row, None, None]
     lately = ClusterBaselines(prod().pk).recent_activity(now_ms=NOW_MS + 60_000, limits=Limits(), clocks={})
     assert list(lately.takeovers) == []

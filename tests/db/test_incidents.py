@@ -39,11 +39,8 @@ def finding(rule: str, subject: str, *affected: str, severity: Severity = Severi
     return Finding(rule, "prod", subject, severity, NOW_MS, f"{rule} of {subject}", "e", "n", affected)
 
 
-OPEN, PINNED, STALLED = (
-    finding("open_too_long", T, P),
-    finding("lso_pinned", P, G),
-    finding("group_stalled", G, P),
-)
+OPEN, PINNED = finding("open_too_long", T, P), finding("lso_pinned", P, G)
+STALLED = finding("group_stalled", G, P)
 
 
 class Evaluation:
@@ -74,12 +71,8 @@ def members(row: Incident) -> dict[str, str]:
 def test_related_findings_are_one_incident(evaluation: Evaluation) -> None:
     evaluation.tick(OPEN, PINNED, STALLED)
     row = Incident.objects.get()
-    assert (row.rule, row.subject, row.severity, row.opened_ms) == (
-        "open_too_long",
-        T,
-        "warning",
-        evaluation.now_ms,
-    )
+    expected = ("open_too_long", T, "warning", evaluation.now_ms)
+    assert (row.rule, row.subject, row.severity, row.opened_ms) == expected
     assert members(row) == {"open_too_long": "cause", "lso_pinned": "effect", "group_stalled": "effect"}
     assert {each.finding for each in row.findings.all()} == {each.pk for each in FindingRecord.objects.all()}
     assert row.impact == {

@@ -70,10 +70,8 @@ def test_an_abort_has_a_row_of_its_own_that_names_no_place_in_the_log(reconciler
     for name in "a", "b":
         observe(reconciler, name, TransactionState.COMPLETE_ABORT)
     rows = TransitionRecord.objects.order_by("transactional_id")
-    assert [(row.transactional_id, row.kind, row.confidence) for row in rows] == [
-        ("a", "client_abort", "probable"),
-        ("b", "client_abort", "probable"),
-    ]
+    expected = [("a", "client_abort", "probable"), ("b", "client_abort", "probable")]
+    assert [(row.transactional_id, row.kind, row.confidence) for row in rows] == expected
     assert {row.log_partition for row in rows} == {NOT_FROM_LOG}
     assert len({row.log_offset for row in rows}) == 2
     assert json.loads(rows[0].partitions) == [["orders", [0, 2]]]

@@ -85,10 +85,8 @@ def test_a_fenced_holder_can_neither_renew_nor_release(take: Take) -> None:
     with pytest.raises(LeaseLost):
         leases.renew(paused)
     leases.release(paused)
-    assert leases.unheld_clusters("transaction_state", "groups") == {
-        "transaction_state": [],
-        "groups": ["prod"],
-    }
+    expected = {"transaction_state": [], "groups": ["prod"]}
+    assert leases.unheld_clusters("transaction_state", "groups") == expected
     leases.renew(current)
 
 

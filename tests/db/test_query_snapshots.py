@@ -45,17 +45,10 @@ def test_a_query_is_read_from_its_row() -> None:
     restart = {"severity": "critical", "remedy": "restore it", "first_batch": None}
     query(restart_words="fails: x", detail={"restart": restart, "broken": [broken]})
     found = read()
-    assert (found.subject, found.name, found.alive, found.under_way) == (
-        f"query:{found.ident}",
-        "orders",
-        True,
-        3,
-    )
-    assert (found.restart_severity, found.restart, found.remedy) == (
-        Severity.CRITICAL,
-        "fails: x",
-        "restore it",
-    )
+    expected = (f"query:{found.ident}", "orders", True, 3)
+    assert (found.subject, found.name, found.alive, found.under_way) == expected
+    expected = (Severity.CRITICAL, "fails: x", "restore it")
+    assert (found.restart_severity, found.restart, found.remedy) == expected
     assert found.unusable == (Broken("offsets/3", Damage.TORN, "cut"),)
     assert found.moved_ms == NOW_MS - 500
 
@@ -160,12 +153,8 @@ def test_recorded_losses_are_marked_as_recorded() -> None:
     name = sink_transaction().transactional_id
     decision_row(row, decision(3, number=2), decision_end(3, DecisionOutcome.LOST, name))
     (found,) = read().sink_batches
-    assert (found.recorded, found.aborted, found.records, found.decided_ms) == (
-        True,
-        (name,),
-        500,
-        NOW_MS + 100,
-    )
+    expected = (True, (name,), 500, NOW_MS + 100)
+    assert (found.recorded, found.aborted, found.records, found.decided_ms) == expected
 
 
 def test_recent_batches_give_the_usual_duration_and_a_stalled_watermark() -> None:

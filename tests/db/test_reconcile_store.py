@@ -85,12 +85,8 @@ def test_a_row_is_corrected_to_its_coordinators_state(tail: Lease, reconciler: L
     collector = Collector.objects.get(name="reconcile")
     assert (collector.requests, collector.broker_ms, collector.records) == (3, 12, 1)
     assert collector.seen_through_ms == NOW_MS
-    assert {key: collector.detail[key] for key in ("agreed", "compared", "corrected", "unseen")} == {
-        "agreed": 1,
-        "compared": 2,
-        "corrected": 1,
-        "unseen": [],
-    }
+    expected = {"agreed": 1, "compared": 2, "corrected": 1, "unseen": []}
+    assert {key: collector.detail[key] for key in ("agreed", "compared", "corrected", "unseen")} == expected
 
 
 def test_a_record_saved_meanwhile_takes_precedence(tail: Lease, reconciler: Lease) -> None:
@@ -122,10 +118,8 @@ def test_the_next_record_replaces_a_correction(tail: Lease, reconciler: Lease) -
     assert states() == {"CompleteAbort": 1, "Empty": 1}
     read(tail, batch_of(record("a", epoch=5), record("new"), previous=10, end=20))
     assert states() == {"Ongoing": 2}
-    assert set(Transaction.objects.values_list("producer_epoch", "log_partition", "log_offset")) == {
-        (5, 3, 18),
-        (0, 3, 19),
-    }
+    expected = {(5, 3, 18), (0, 3, 19)}
+    assert set(Transaction.objects.values_list("producer_epoch", "log_partition", "log_offset")) == expected
 
 
 def test_an_id_deleted_by_its_coordinator_is_removed_and_its_history_expires(
@@ -246,10 +240,8 @@ def test_rows_are_read_as_they_are_compared(tail: Lease, reconciler: Lease, take
     assert both.read_through_ms() == NOW_MS - 9
     opened = KnownTransaction(TransactionState.ONGOING, 7, 8, 0, NOW_MS - 500, 2)
     assert both.open_rows() == {"a": opened}
-    assert dict(both.all_rows()) == {
-        "a": opened,
-        "b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0),
-    }
+    expected = {"a": opened, "b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}
+    assert dict(both.all_rows()) == expected
     assert both.known_rows(["b", "c"]) == {"b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}
 
 

@@ -245,12 +245,8 @@ def test_a_source_that_is_behind_is_not_waited_for(reader: SnapshotReader) -> No
     how: dict[str, Any] = {"now_ms": NOW_MS, "limits": Limits()}
     assert "transaction_state-1" in source_collectors("coordinator_overdue", snapshot, **how)
     assert "transaction_state-2" not in source_collectors("coordinator_overdue", snapshot, **how)
-    assert [name for name in RULES if RULES[name].settled] == [
-        "aborted_under_commit",
-        "hanging",
-        "lso_pinned",
-        "flink_commit_lost",
-    ]
+    expected = ["aborted_under_commit", "hanging", "lso_pinned", "flink_commit_lost"]
+    assert [name for name in RULES if RULES[name].settled] == expected
     assert list(source_collectors("hanging", snapshot, **how)) == []
 
 

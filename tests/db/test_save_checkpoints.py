@@ -101,12 +101,8 @@ def test_a_restored_checkpoint_restarts_its_batches(save: Save) -> None:
     anew = checkpoint_look(3, 2, planned_ms=NOW_MS + 900_000)
     save(replace(anew, finished=()))
     row = Batch.objects.get(batch_id=3)
-    assert (row.planned_ms, row.committed_ms, row.run_id, row.input_rows) == (
-        NOW_MS + 900_000,
-        None,
-        "",
-        None,
-    )
+    expected = (NOW_MS + 900_000, None, "", None)
+    assert (row.planned_ms, row.committed_ms, row.run_id, row.input_rows) == expected
 
 
 def test_a_listener_that_came_first_has_made_the_row(save: Save) -> None:

@@ -95,14 +95,10 @@ def test_a_real_checkpoint_of_the_older_sink_is_kept_with_its_pools(
     assert (job.prefixes, job.checkpoint_id, job.pending, job.error) == (["copy-"], 4, 2, "")
     assert (row.version, row.other_entries) == (format_version, 0)
     assert [each.transactional_id for each in queries.committables_of(row)] == ["copy-3", "copy-6"]
-    assert [(each.writing, each.next_free) for each in queries.writers_of(row)] == [
-        ("copy-4", 10),
-        ("copy-7", None),
-    ]
-    assert set(queries.holds_of(job.cluster_id, ["copy-3", "copy-30", "copy-0-3"], now_ms=NOW_MS)) == {
-        "copy-3",
-        "copy-30",
-    }
+    expected = [("copy-4", 10), ("copy-7", None)]
+    assert [(each.writing, each.next_free) for each in queries.writers_of(row)] == expected
+    expected = {"copy-3", "copy-30"}
+    assert set(queries.holds_of(job.cluster_id, ["copy-3", "copy-30", "copy-0-3"], now_ms=NOW_MS)) == expected
 
 
 def test_a_root_may_be_a_job_a_savepoint_or_a_folder_of_both(root: Path, poll: Poll) -> None:

@@ -180,11 +180,8 @@ def test_a_pending_commit_is_a_row_that_names_its_transaction(lease: Lease) -> N
     row = GroupOffset.objects.get()
     assert (row.offset, row.unstable, row.status) == (None, True, "UNKNOWN")
     (blocker,) = row.blockers
-    assert (blocker["transactional_id"], blocker["producer_id"], blocker["producer_epoch"]) == (
-        "enrich-1",
-        7,
-        1,
-    )
+    expected = ("enrich-1", 7, 1)
+    assert (blocker["transactional_id"], blocker["producer_id"], blocker["producer_epoch"]) == expected
     assert (blocker["pending"], blocker["certain"], blocker["offset"]) == (True, True, 40)
     assert (Group.objects.get().unstable, Group.objects.get().lag_lso) == (1, None)
     # What was read back is what was written: nothing is news.

@@ -165,10 +165,8 @@ def test_gaps_open_and_close_by_scope(lease: Lease, change_notifications: Rung) 
     save_partitions(lease, observed(), now_ms=NOW_MS + 1)
     save_partitions(lease, observed(gaps={"broker:2": "gone", "topic:x": "no DESCRIBE"}), now_ms=NOW_MS + 2)
     opened = GapRecord.objects.filter(until_ms=None).order_by("scope")
-    assert [(each.scope, each.reason, each.since_ms, each.source) for each in opened] == [
-        ("broker:2", "gone", NOW_MS, NAME),
-        ("topic:x", "no DESCRIBE", NOW_MS + 2, NAME),
-    ]
+    expected = [("broker:2", "gone", NOW_MS, NAME), ("topic:x", "no DESCRIBE", NOW_MS + 2, NAME)]
+    assert [(each.scope, each.reason, each.since_ms, each.source) for each in opened] == expected
     assert first.pk == opened[0].pk
     assert GapRecord.objects.get(scope="partition:orders-0").until_ms == NOW_MS + 2
     # The collector's own blindness is another one's to open and close.

@@ -33,11 +33,8 @@ def test_young_and_complete_transactions_are_not_read() -> None:
     factories.transaction("young", started_ms=NOW_MS - 9_000)
     factories.transaction("done", state="CompleteCommit")
     (found,) = read().transactions
-    assert (found.transactional_id, found.state, found.application) == (
-        "old",
-        TransactionState.ONGOING,
-        "payments",
-    )
+    expected = ("old", TransactionState.ONGOING, "payments")
+    assert (found.transactional_id, found.state, found.application) == expected
     assert [(topic, list(numbers)) for topic, numbers in found.partitions] == [("orders", [0])]
 
 
@@ -104,15 +101,10 @@ def test_blocked_partitions_have_their_transactions_in_order() -> None:
     later.topic, later.start_offset = "orders", 900
     later.save()
     (found,) = read().partitions
-    assert (str(found), found.verdict, found.uncommitted_backlog) == (
-        "orders-0",
-        PartitionVerdict.HANGING,
-        5_000,
-    )
-    assert [(pin.start_offset, pin.ground) for pin in found.pins] == [
-        (812, VerdictReason.NO_SUCH_PRODUCER),
-        (900, VerdictReason.OWNED),
-    ]
+    expected = ("orders-0", PartitionVerdict.HANGING, 5_000)
+    assert (str(found), found.verdict, found.uncommitted_backlog) == expected
+    expected = [(812, VerdictReason.NO_SUCH_PRODUCER), (900, VerdictReason.OWNED)]
+    assert [(pin.start_offset, pin.ground) for pin in found.pins] == expected
 
 
 def test_a_partition_without_a_verdict_is_not_read() -> None:
@@ -241,10 +233,8 @@ def test_a_decided_transaction_names_the_partitions_without_its_marker() -> None
     factories.lso_blocker("orders", 2, name="late", verdict="late", ground="stuck_in_prepare")
     (found,) = read().transactions
     # The fourth is not watched: nothing is said about it.
-    assert [(str(each), each.leader, each.replicas) for each in found.missing] == [
-        ("orders-1", None, (2,)),
-        ("orders-2", 3, ()),
-    ]
+    expected = [("orders-1", None, (2,)), ("orders-2", 3, ())]
+    assert [(str(each), each.leader, each.replicas) for each in found.missing] == expected
     Transaction.objects.update(updated_ms=NOW_MS - 5_000)
     (found,) = read().transactions
     assert found.missing == ()

@@ -53,10 +53,8 @@ def save(lease: Lease, seen: TailBatch, topic_id: str = "topic-1") -> int:
 def test_a_batch_becomes_rows_and_positions_of_one_revision(tail: Lease) -> None:
     rev = save(tail, batch_of(record("a"), record("b", TransactionState.EMPTY)))
     assert rev == Cluster.objects.get().rev == visibility.current_revision("prod")
-    assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == {
-        ("a", "Ongoing", rev),
-        ("b", "Empty", rev),
-    }
+    expected = {("a", "Ongoing", rev), ("b", "Empty", rev)}
+    assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == expected
     assert collector_store.saved_positions("prod") == ("topic-1", {3: 10})
 
 
@@ -80,12 +78,8 @@ def test_every_column_follows_the_newest_record(tail: Lease) -> None:
         ),
     )
     row = Transaction.objects.get()
-    assert (row.state, row.producer_epoch, row.started_ms, row.partition_count) == (
-        "CompleteCommit",
-        4,
-        None,
-        0,
-    )
+    expected = ("CompleteCommit", 4, None, 0)
+    assert (row.state, row.producer_epoch, row.started_ms, row.partition_count) == expected
     assert (row.log_partition, row.log_offset) == (3, 11)
     assert transaction_queries.partitions_of(row) == ()
 

@@ -31,10 +31,8 @@ def test_the_named_columns_of_each_row_are_written() -> None:
         row.fates, row.processed_at, row.new = [[row.pk, "ü% %s", None, True]], AT, "resolved"
     update_rows(reversed(rows[:2]), ["fates", "processed_at"])
     found = AlertChange.objects.order_by("pk").values_list("fates", "processed_at", "new")
-    assert list(found) == [
-        *(([[row.pk, "ü% %s", None, True]], AT, "firing") for row in rows[:2]),
-        ([], None, "firing"),
-    ]
+    expected = [*(([[row.pk, "ü% %s", None, True]], AT, "firing") for row in rows[:2]), ([], None, "firing")]
+    assert list(found) == expected
     update_rows([], ["fates"])
 
 

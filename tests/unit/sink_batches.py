@@ -23,10 +23,5 @@ def done(outcome: DecisionOutcome = DecisionOutcome.COMMITTED, *lost: str) -> Do
     return Done(17, 0, outcome, NOW_MS - 500, "driver", lost)
 
 
-OPEN, GOING, GOOD, BAD, DARK = (
-    TransactionFate.OPEN,
-    TransactionFate.COMMITTING,
-    TransactionFate.COMMITTED,
-    TransactionFate.ABORTED,
-    TransactionFate.UNKNOWN,
-)
+OPEN, GOING, GOOD = TransactionFate.OPEN, TransactionFate.COMMITTING, TransactionFate.COMMITTED
+BAD, DARK = TransactionFate.ABORTED, TransactionFate.UNKNOWN

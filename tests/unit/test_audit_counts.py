@@ -191,11 +191,8 @@ def test_rows_that_the_query_drops_are_unknown_unless_it_says_that_it_drops_none
     found = output(data(0, 3, 1), marker(3, 1))
     judged = judge(found, said=3)
     assert kinds(judged) == [ObstacleKind.INPUT_UNKNOWN]
-    assert (judged.batch.verdict, judged.batch.dropped, judged.batch.missing) == (
-        AuditVerdict.UNPROVED,
-        None,
-        0,
-    )
+    expected = (AuditVerdict.UNPROVED, None, 0)
+    assert (judged.batch.verdict, judged.batch.dropped, judged.batch.missing) == expected
     batch = judge(found, said=3, one_to_one=True).batch
     assert (batch.verdict, batch.missing) == (AuditVerdict.VIOLATED, 1)
 

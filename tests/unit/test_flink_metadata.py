@@ -59,10 +59,8 @@ def test_a_pool_of_ids_is_owned_by_the_writers_state(version: str) -> None:
 
     assert names(found) == [("copy-0-0", 4), ("copy-1-0", 4)]
     owned = TransactionOwnership.EXPLICIT_BY_WRITER_STATE
-    assert [each[:5] for each in sorted(found.writers)] == [
-        ("copy", 0, 2, owned, ("copy-0-0",)),
-        ("copy", 1, 2, owned, ("copy-1-0",)),
-    ]
+    expected = [("copy", 0, 2, owned, ("copy-0-0",)), ("copy", 1, 2, owned, ("copy-1-0",))]
+    assert [each[:5] for each in sorted(found.writers)] == expected
 
 
 def test_connector_3_records_a_writers_prefix_alone() -> None:

@@ -209,11 +209,8 @@ def test_a_searched_prefix_is_folded_by_what_follows_it_and_the_node_in_focus_st
     focus = NodeId(NodeKind.TOPIC, "shop-1-5")
     folded = fold_flow(derive_flow(FlowObservations(60, writes=writes)), apart=[focus], beyond="Shop-")
     rest = {"shop-0-*": 20, "shop-1-*": 19, "shop-2-*": 20, "shop-3-*": 20}
-    assert {at.name: node.number for at, node in folded.nodes.items()} == {
-        "gateway": 1,
-        "shop-1-5": 1,
-        **rest,
-    }
+    expected = {"gateway": 1, "shop-1-5": 1, **rest}
+    assert {at.name: node.number for at, node in folded.nodes.items()} == expected
 
 
 def test_a_cut_flow_has_what_was_asked_for_and_the_worst_nodes_with_their_neighbours() -> None:

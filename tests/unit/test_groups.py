@@ -31,15 +31,8 @@ from fenceline.kafka.partitions import Offsets
 from tests.cases import cases
 
 NOW = 1_795_000_000_000
-OK, WARN, STALL, STOP, REWIND, BLOCKED, UNKNOWN = (
-    GroupStatus.OK,
-    GroupStatus.WARN,
-    GroupStatus.STALL,
-    GroupStatus.STOP,
-    GroupStatus.REWIND,
-    GroupStatus.BLOCKED,
-    GroupStatus.UNKNOWN,
-)
+OK, WARN, STALL, STOP = GroupStatus.OK, GroupStatus.WARN, GroupStatus.STALL, GroupStatus.STOP
+REWIND, BLOCKED, UNKNOWN = GroupStatus.REWIND, GroupStatus.BLOCKED, GroupStatus.UNKNOWN
 
 
 def commits_every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:

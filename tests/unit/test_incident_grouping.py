@@ -171,10 +171,8 @@ def test_transactions_of_one_prepared_batch_are_one_incident_before_the_batch_ha
     together = incidents(*late, other, links=links)
     assert sorted(len(effects) for effects in together.values()) == [0, 2]
     batch = finding("batch_prepared", "query:q", *names)
-    assert incidents(*late, other, batch, links=links) == {
-        finding_label(batch): {finding_label(each) for each in late},
-        finding_label(other): set(),
-    }
+    expected = {finding_label(batch): {finding_label(each) for each in late}, finding_label(other): set()}
+    assert incidents(*late, other, batch, links=links) == expected
 
 
 def snapshot() -> Snapshot:

@@ -107,10 +107,8 @@ def test_the_records_of_a_transaction_are_counted() -> None:
 
 def test_texts_give_lower_bounds_and_name_what_was_not_counted() -> None:
     # Its producer may go on writing until it is ended, so a count is a lower bound.
-    assert told([Own(WHERE, 2, 1_000, 1_001)]) == (
-        2,
-        "At least 2 records it wrote are aborted: payments-0 from offset 1,000 to 1,001.",
-    )
+    expected = (2, "At least 2 records it wrote are aborted: payments-0 from offset 1,000 to 1,001.")
+    assert told([Own(WHERE, 2, 1_000, 1_001)]) == expected
     assert told([Own(WHERE, None, 10, 14), Own(TopicPartition(TOPIC, 1), 1, 3, 3)]) == (
         1,
         "At least 1 record it wrote is aborted: payments-1 from offset 3 to 3. "
@@ -134,12 +132,8 @@ def test_effects_in_numbers_and_names() -> None:
     held = blocked_log(groups=("billing",), queries=("orders_enrich",))
     more = blocked_log(1, batches=None, groups=("billing", "audit"))
     found = compute_reach([held, more], M)
-    assert [each.name for each in found.effects] == [
-        "records_released",
-        "offsets_released",
-        "groups_released",
-        "queries_released",
-    ]
+    expected = ["records_released", "offsets_released", "groups_released", "queries_released"]
+    assert [each.name for each in found.effects] == expected
     assert [each.amount for each in found.effects] == [3, 5, 2, 1]
     assert [each.bound for each in found.effects] == ["at_least", "at_least", "", ""]
     assert found.effects[0].words == "At least 3 records behind the LSO of payments-0 become readable."

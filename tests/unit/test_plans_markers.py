@@ -26,11 +26,8 @@ from tests.unit.factories import (
     open_producer,
 )
 
-NOT_HANGING, PREPARE, NOTHING_OPEN = (
-    RefusalReason.NOT_HANGING,
-    RefusalReason.PREPARE,
-    RefusalReason.NOTHING_OPEN,
-)
+NOT_HANGING, PREPARE = RefusalReason.NOT_HANGING, RefusalReason.PREPARE
+NOTHING_OPEN = RefusalReason.NOTHING_OPEN
 ALREADY_ENDED = RefusalReason.ALREADY_ENDED
 NAME = "payments-7"
 
@@ -169,10 +166,8 @@ def test_each_transaction_that_does_not_hang_is_refused_with_a_reason() -> None:
             hanging_transaction(20, verdict=PartitionVerdict.OPEN, transactional_id=NAME),
         )
     )
-    assert [each.refusals[0].ground for each in found] == [
-        RefusalReason.IDS_HIDDEN,
-        RefusalReason.NOT_HANGING,
-    ]
+    expected = [RefusalReason.IDS_HIDDEN, RefusalReason.NOT_HANGING]
+    assert [each.refusals[0].ground for each in found] == expected
 
 
 def test_a_producer_that_may_still_write_is_a_warning() -> None:

@@ -110,11 +110,8 @@ def test_rows_written_are_the_ledgers(decision: Decision, outcome: Done | None, 
     assert rows_written(decision, outcome) == rows
 
 
-ONGOING, COMMITTED, ABORTED = (
-    TransactionState.ONGOING,
-    TransactionState.COMPLETE_COMMIT,
-    TransactionState.COMPLETE_ABORT,
-)
+ONGOING, COMMITTED = TransactionState.ONGOING, TransactionState.COMPLETE_COMMIT
+ABORTED = TransactionState.COMPLETE_ABORT
 
 
 def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more: Any) -> Coordinated:

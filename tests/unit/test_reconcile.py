@@ -66,10 +66,8 @@ def test_rows_read_before_the_list_are_compared_and_rows_read_after_are_suspect(
         {**listed, "agreed": Listed(TransactionState.EMPTY, 7)}, before, after, only_open=False, absences=True
     )
     assert agreed == 2
-    assert differences == {
-        "moved": Difference(row(), COMMITTED),
-        "gone": Difference(row(), None),
-    }
+    expected = {"moved": Difference(row(), COMMITTED), "gone": Difference(row(), None)}
+    assert differences == expected
     assert suspects == {"late", "later", "lost"}
 
 
@@ -167,18 +165,10 @@ def test_a_confirmed_difference_becomes_what_the_coordinator_describes() -> None
     record = correction.record
     assert not isinstance(record, Tombstone)
     assert correction.ours == row()
-    assert (record.transactional_id, record.state, record.producer_id, record.producer_epoch) == (
-        "a",
-        TransactionState.COMPLETE_COMMIT,
-        7,
-        3,
-    )
-    assert (record.timeout_ms, record.started_ms, record.updated_ms, record.partitions) == (
-        60_000,
-        1_000,
-        NOW_MS,
-        (),
-    )
+    expected = ("a", TransactionState.COMPLETE_COMMIT, 7, 3)
+    assert (record.transactional_id, record.state, record.producer_id, record.producer_epoch) == expected
+    expected = (60_000, 1_000, NOW_MS, ())
+    assert (record.timeout_ms, record.started_ms, record.updated_ms, record.partitions) == expected
 
 
 def test_an_id_initialised_again_has_no_start_although_3_9_reports_one() -> None:

@@ -35,12 +35,8 @@ from fenceline.text import explain_transition
 from tests.unit.short_histories import EPOCHS, LAST_EPOCH, STEPS, History, Step, begun_history, histories
 
 CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
-ABORT, TIMEOUT, TAKEOVER, FENCE = (
-    TransitionKind.CLIENT_ABORT,
-    TransitionKind.TIMEOUT,
-    TransitionKind.TAKEOVER,
-    TransitionKind.ADMIN_FENCE,
-)
+ABORT, TIMEOUT = TransitionKind.CLIENT_ABORT, TransitionKind.TIMEOUT
+TAKEOVER, FENCE = TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE
 RECOVERY, REINIT = TransitionKind.SELF_RECOVERY, TransitionKind.REINIT
 #: Cluster and client by transaction version, and whether records have the last producer epoch: a client of
 #: version 2 speaks it to no older cluster, and records of version 0 have no room for tags.

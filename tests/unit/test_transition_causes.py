@@ -250,10 +250,8 @@ def test_who_recovers_by_itself_was_no_operators_fence() -> None:
     idle, fence = record(COMPLETE_COMMIT, 3, 0), record(EMPTY, 4, 900, timeout_ms=ADMIN_MS)
     own = record(EMPTY, 5, 5_000, timeout_ms=ADMIN_MS, last_producer_epoch=4)
     assert verdicts(idle, fence) == [FENCE]
-    assert verdicts(idle, fence, own) == [
-        Verdict(TransitionKind.REINIT, CERTAIN, TransitionReason.WENT_ON_TO_BEGIN),
-        RECOVERY,
-    ]
+    expected = [Verdict(TransitionKind.REINIT, CERTAIN, TransitionReason.WENT_ON_TO_BEGIN), RECOVERY]
+    assert verdicts(idle, fence, own) == expected
 
 
 def test_the_evidence_says_which_epoch_was_named() -> None:

@@ -127,12 +127,8 @@ def only_verdict(*records: TransactionRecord) -> tuple[TransitionKind, Confidenc
     return told.kind, told.confidence, told.reason
 
 
-ONGOING, PREPARED, ABORTED, EMPTY = (
-    TransactionState.ONGOING,
-    TransactionState.PREPARE_ABORT,
-    TransactionState.COMPLETE_ABORT,
-    TransactionState.EMPTY,
-)
+ONGOING, PREPARED = TransactionState.ONGOING, TransactionState.PREPARE_ABORT
+ABORTED, EMPTY = TransactionState.COMPLETE_ABORT, TransactionState.EMPTY
 
 
 def test_the_bug_of_kafka_4_0_0_is_the_coordinators_abort() -> None:
@@ -160,11 +156,8 @@ def test_a_clock_that_went_back_gives_an_ambiguous_verdict(hours: int) -> None:
 
 def test_a_clock_that_went_forward_an_hour_is_a_late_timeout() -> None:
     begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, 3_600_000)
-    assert only_verdict(begun, ended) == (
-        TransitionKind.TIMEOUT,
-        Confidence.PROBABLE,
-        TransitionReason.BROKER_LATE,
-    )
+    expected = (TransitionKind.TIMEOUT, Confidence.PROBABLE, TransitionReason.BROKER_LATE)
+    assert only_verdict(begun, ended) == expected
 
 
 @cases(record(ONGOING, 4, 70_000), record(PREPARED, 5, 70_000)._replace(partitions=()))
@@ -187,11 +180,8 @@ def test_a_client_that_continues_after_an_abort_in_time_probably_aborted() -> No
         record(ABORTED, 4, 905, client_version=2),
         record(ONGOING, 4, 1_000, client_version=2, started_ms=START_MS + 1_000),
     ]
-    assert only_verdict(*records) == (
-        TransitionKind.CLIENT_ABORT,
-        Confidence.PROBABLE,
-        TransitionReason.CLIENT_WENT_ON,
-    )
+    expected = (TransitionKind.CLIENT_ABORT, Confidence.PROBABLE, TransitionReason.CLIENT_WENT_ON)
+    assert only_verdict(*records) == expected
     assert "foreign InitProducerId" in explain_transition(derived_transitions(records)[1])
 
 
@@ -258,11 +248,8 @@ def test_at_the_last_epoch_the_producer_id_distinguishes_a_clients_abort_from_th
 def test_the_next_producer_id_in_an_abort_is_a_clients() -> None:
     begun = record(ONGOING, 32_766, 0, client_version=2)
     ended = record(PREPARED, 32_767, 900, client_version=2, next_producer_id=8)
-    assert only_verdict(begun, ended) == (
-        TransitionKind.CLIENT_ABORT,
-        Confidence.CERTAIN,
-        TransitionReason.CLIENT_AT_LAST_EPOCH,
-    )
+    expected = (TransitionKind.CLIENT_ABORT, Confidence.CERTAIN, TransitionReason.CLIENT_AT_LAST_EPOCH)
+    assert only_verdict(begun, ended) == expected
 
 
 def test_a_verdict_is_revised_at_its_own_offset() -> None:

@@ -255,10 +255,8 @@ def test_a_query_faster_than_its_listings_keeps_its_verdict_and_becomes_a_gap() 
     FaultyFileSystem.on_list.clear()
     poll(watch)
     looked = poll(watch)
-    assert (looked.gaps, predict_restart(polled_checkpoints(looked)[FOLDER], alive=None).verdict) == (
-        {},
-        V.SILENT_GAP,
-    )
+    expected = ({}, V.SILENT_GAP)
+    assert (looked.gaps, predict_restart(polled_checkpoints(looked)[FOLDER], alive=None).verdict) == expected
     before_each_listing("commits", *[advance_query] * 100)
     first = poll(collector())
     assert (first.observations, list(first.gaps)) == ([], [f"checkpoint:{FOLDER}"])

@@ -71,10 +71,8 @@ def test_checkpoints_are_found_at_any_depth_and_not_inside_of_each_other(root: s
     make_checkpoint(f"{root}/team/deep/er/payments")
     make_checkpoint(f"{root}/orders/state/0/strange")
     write_file(f"{root}/team", "README.md", "nothing")
-    assert set(polled_checkpoints(poll(collector(root)))) == {
-        f"{root}/orders",
-        f"{root}/team/deep/er/payments",
-    }
+    expected = {f"{root}/orders", f"{root}/team/deep/er/payments"}
+    assert set(polled_checkpoints(poll(collector(root)))) == expected
 
 
 @cases("lake/events/_checkpoints/etl", "lake/sales/_checkpoint", "lake/.checkpoints/etl", "_tmp/etl", "__x")
@@ -148,10 +146,8 @@ def test_a_root_inside_another_root_polls_its_own_checkpoints() -> None:
     make_checkpoint(f"{ROOT}/orders")
     make_checkpoint(f"{ROOT}/team/payments")
     looked = poll(collector(ROOT, f"{ROOT}/team", f"{ROOT}/"))
-    assert [each.checkpoint.path for each in looked.observations] == [
-        f"{ROOT}/orders",
-        f"{ROOT}/team/payments",
-    ]
+    expected = [f"{ROOT}/orders", f"{ROOT}/team/payments"]
+    assert [each.checkpoint.path for each in looked.observations] == expected
 
 
 def test_a_search_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
