@@ -44,7 +44,7 @@ def read(tmp_path: Path, text: str | bytes, **env: str) -> Config:
     return load_config(path, env)
 
 
-def test_a_good_file_is_read_whole(tmp_path: Path) -> None:
+def test_a_good_file_is_read_whole_and_its_secrets_are_hidden(tmp_path: Path) -> None:
     config = read(tmp_path, GOOD, PROD_PASSWORD="hunter2")
     assert list(config.clusters) == ["prod-eu", "test"]
     prod = config.clusters["prod-eu"]
@@ -53,6 +53,8 @@ def test_a_good_file_is_read_whole(tmp_path: Path) -> None:
     assert prod.properties["enable.ssl.certificate.verification"] == "true"
     assert prod.properties["socket.timeout.ms"] == "4000"
     assert config.limits == Limits(open_too_long_s=10)
+    assert prod.redacted_properties()["sasl.password"] == "(hidden)"
+    assert "hunter2" not in str(prod.redacted_properties())
 
 
 def test_java_s_and_spark_s_names_are_taken_for_the_same(tmp_path: Path) -> None:
@@ -68,20 +70,16 @@ def test_java_s_and_spark_s_names_are_taken_for_the_same(tmp_path: Path) -> None
     assert "hunter2" not in str(config.redacted_properties())
 
 
-def test_secrets_are_hidden(tmp_path: Path) -> None:
-    shown = read(tmp_path, GOOD, PROD_PASSWORD="hunter2").clusters["prod-eu"].redacted_properties()
-    assert shown["sasl.password"] == "(hidden)"
-    assert "hunter2" not in str(shown)
-
-
 def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("hunter3\n")
     text = f'[clusters.a]\n"bootstrap.servers" = "h:1"\n"sasl.password" = "file:{tmp_path / "password"}"\n'
     assert read(tmp_path, text).clusters["a"].properties["sasl.password"] == "hunter3"
 
 
-def test_without_a_file_no_cluster_is_configured() -> None:
+def test_without_a_file_no_cluster_is_configured_and_a_missing_one_is_named(tmp_path: Path) -> None:
     assert load_config(None, {}) == Config()
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
+        load_config(tmp_path / "nowhere.toml", {})
 
 
 #: An identity provider whose groups have no role.
@@ -89,6 +87,10 @@ P = (
     '[[identity_providers]]\nname = "corp"\nissuer = "https://id.example/id"\n'
     'client_id = "fenceline"\nclient_secret = "hush"\n'
 )
+
+
+#: An owner's and a root's tables, without what makes each a mistake.
+T, R = '[[owners]]\nmatch = "p"\nteam = "t"\n', f'{A}[[checkpoints]]\nroot = "x"\n'
 
 
 @cases(
@@ -143,22 +145,13 @@ P = (
     ('[[owners]]\nmatchh = "p"\nteam = "t"', "unknown key 'owners[1].matchh'; did you mean 'match'?"),
     ('[[owners]]\nmatch = "p"', 'owners[1] needs both: match = "payments-*" and team = "…"'),
     ('[[owners]]\nmatch = "p"\nteam = 3', "owners[1].team must be text, not 3"),
+    (f'{T}application = "{"x" * 201}"', "owners[1].application must be up to 200 printable characters"),
+    (f'{T}runbook = "ftp://r"', "owners[1].runbook must begin with https:// or http://, not 'ftp://r'"),
+    (f'{R}kind = "beam"', """checkpoints[1].kind must be "spark" or "flink", not 'beam'"""),
+    (f"{R}kind = 3", "checkpoints[1].kind must be"),
+    (f'{R}rest = "http://jm:8081"', "checkpoints[1].rest is of Flink"),
     (
-        f'[[owners]]\nmatch = "p"\nteam = "t"\napplication = "{"x" * 201}"',
-        "owners[1].application must be up to 200 printable characters",
-    ),
-    (
-        '[[owners]]\nmatch = "p"\nteam = "t"\nrunbook = "ftp://r"',
-        "owners[1].runbook must begin with https:// or http://, not 'ftp://r'",
-    ),
-    (
-        f'{A}[[checkpoints]]\nroot = "x"\nkind = "beam"',
-        """checkpoints[1].kind must be "spark" or "flink", not 'beam'""",
-    ),
-    (f'{A}[[checkpoints]]\nroot = "x"\nkind = 3', "checkpoints[1].kind must be"),
-    (f'{A}[[checkpoints]]\nroot = "x"\nrest = "http://jm:8081"', "checkpoints[1].rest is of Flink"),
-    (
-        f'{A}[[checkpoints]]\nkind = "flink"\nroot = "x"\nrest = "jm:8081"',
+        f'{R}kind = "flink"\nrest = "jm:8081"',
         "checkpoints[1].rest must begin with http:// or https://, not 'jm:8081'",
     ),
     (f"{A}[[connect]]", "connect[1].url must begin with http:// or https://, not None"),
@@ -171,12 +164,9 @@ P = (
     (f'{A}[[connect]]\nurl = "http://w"\ncluster = "b"', "connect[1].cluster must name a cluster (a)"),
     (f"{A}[[checkpoints]]", "checkpoints[1] lacks root; set it to the folder"),
     ('[[checkpoints]]\nroot = "x"', "checkpoints[1].cluster must name a cluster (none), not ''"),
+    (f'{R}cluster = "b"', "checkpoints[1].cluster must name a cluster (a), not 'b'"),
     (
-        f'{A}[[checkpoints]]\nroot = "x"\ncluster = "b"',
-        "checkpoints[1].cluster must name a cluster (a), not 'b'",
-    ),
-    (
-        f'{A}[[checkpoints]]\nroot = "x"\nmap = 3',
+        f"{R}map = 3",
         'checkpoints[1].map must be a table; write map = { "a" = "b" }',
     ),
     (f"{P}issuers = 1", "unknown key 'identity_providers[1].issuers'; did you mean 'issuer'"),
@@ -219,8 +209,8 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, sa
 @cases(
     f'{A}"sasl.password" = ["hunter2"]',
     f'{A}"sasl.password" = {{ a = "hunter2" }}',
-    f'{A}[[checkpoints]]\nroot = "x"\noptions = "hunter2"',
-    f'{A}[[checkpoints]]\nroot = "x"\noptions = {{ secret = ["hunter2"] }}',
+    f'{R}options = "hunter2"',
+    f'{R}options = {{ secret = ["hunter2"] }}',
 )
 def test_an_error_contains_no_secret(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -237,19 +227,13 @@ def test_numbers_and_lists_get_the_types_of_their_defaults(tmp_path: Path) -> No
     assert config.alerts == Alerting(flap_s=1.0, group_by=("a",), external_url="https://x")
 
 
-def test_the_only_cluster_need_not_be_named(tmp_path: Path) -> None:
-    text = f'{A}[[checkpoints]]\nroot = "s3a://b"\noptions = {{ key = "env:KEY", ssl = true }}'
-    roots = read(tmp_path, text, KEY="k").checkpoints
-    assert list(roots) == [CheckpointRoot("s3a://b", "a", options={"key": "k", "ssl": "true"})]
-
-
-def test_roots_of_flink_are_kept_apart_from_those_of_spark(tmp_path: Path) -> None:
-    kinds = ('kind = "flink"', "", 'kind = "spark"')
-    tables = (f'[[checkpoints]]\nroot = "s3://{number}"\n{kind}' for number, kind in enumerate(kinds))
-    config = read(tmp_path, A + "\n".join(tables))
-
-    assert [root.root for root in config.flink_checkpoints] == ["s3://0"]
-    assert [root.root for root in config.checkpoints] == ["s3://1", "s3://2"]
+def test_the_only_cluster_need_not_be_named_and_roots_of_flink_are_kept_apart(tmp_path: Path) -> None:
+    text = f'{A}[[checkpoints]]\nroot = "s3a://b"\noptions = {{ key = "env:KEY", ssl = true }}\n'
+    kinds = (f'[[checkpoints]]\nroot = "s3://{kind}"\nkind = "{kind}"\n' for kind in ("flink", "spark"))
+    config = read(tmp_path, text + "".join(kinds), KEY="k")
+    assert config.checkpoints[0] == CheckpointRoot("s3a://b", "a", options={"key": "k", "ssl": "true"})
+    assert [root.root for root in config.flink_checkpoints] == ["s3://flink"]
+    assert [root.root for root in config.checkpoints] == ["s3a://b", "s3://spark"]
 
 
 def test_rest_apis_are_read_with_their_headers_each_once(tmp_path: Path) -> None:
@@ -276,11 +260,6 @@ def test_identity_providers_are_read_with_their_roles(tmp_path: Path) -> None:
     assert provider.roles == (("staff", "viewer"), ("guests", "viewer"), ("leads", "admin"))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
-        load_config(tmp_path / "nowhere.toml", {})
-
-
 def test_a_scope_and_read_only_are_read_and_shown(tmp_path: Path) -> None:
     text = f"""{A}read_only = true
 [clusters.a.scope]
@@ -295,15 +274,12 @@ transactional_ids = ["pay-*"]
     assert plain.keys() == {"bootstrap.servers"}
 
 
-def test_a_file_is_the_value(tmp_path: Path) -> None:
+def test_a_secret_s_file_is_its_value_and_without_one_the_variable_is(tmp_path: Path) -> None:
     for name in SECRETS:
         (tmp_path / name).write_text(f" {name} value\r\n")
     given = {f"{name}_FILE": str(tmp_path / name) for name in SECRETS}
     found = with_secrets(given)
     assert {name: found[name] for name in SECRETS} == {name: f" {name} value" for name in SECRETS}
-
-
-def test_without_a_file_the_variable_is() -> None:
     assert read_secret({"SECRET_KEY": "a", "SECRET_KEY_FILE": ""}, "SECRET_KEY") == "a"
     assert read_secret({}, "SECRET_KEY") == ""
 
@@ -341,11 +317,8 @@ def test_the_database_password_may_come_from_a_file_instead_of_its_url(tmp_path:
     assert json.loads(settings(expression, **in_url).stdout) == "other"
 
 
-def test_a_mistake_ends_the_start_in_one_line() -> None:
+def test_a_mistake_ends_the_start_in_one_line_and_the_docs_name_every_secret() -> None:
     refused = settings("1", SECRET_KEY="a", SECRET_KEY_FILE="/nonexistent")
     assert refused.stderr == "fenceline: SECRET_KEY and SECRET_KEY_FILE are both set: keep one of them.\n"
-
-
-def test_the_docs_name_every_secret() -> None:
     text = (ROOT / "docs" / "deploying.md").read_text()
     assert set(re.findall(r"`(\w+)_FILE`", text)) - {"CA"} == set(SECRETS)

@@ -2,7 +2,7 @@
 that many rows are written alike (values, order, repeats), and how rows are read without the ORM."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from django.db.models import QuerySet
 from dashboard.models import Cluster, GroupRecord, PartitionRecord
 from dashboard.models.collecting import visible_clusters
 from dashboard.runtime import database_errors, write_transactions
-from dashboard.runtime.database_errors import RepeatedInVain, explain_error, log_line
+from dashboard.runtime.database_errors import Explanation, RepeatedInVain, explain_error, log_line
 from dashboard.runtime.sql import (
     COPIED_ROWS,
     Row,
@@ -90,11 +90,8 @@ def test_each_error_has_its_own_text(sqlstate: str, said: str) -> None:
     assert explanation.status == 503
     assert "the server's own words" not in explanation.text
     assert "the server's own words" in log_line(error(sqlstate))
-
-
-def test_codes_share_a_text_only_if_they_mean_the_same() -> None:
     texts = list(database_errors._POSTGRESQL.values())
-    assert len(set(texts)) == len(texts)
+    assert len(set(texts)) == len(texts), "codes share a text only if they mean the same"
 
 
 @pytest.mark.parametrize("kind", [IntegrityError, DatabaseError])
@@ -105,48 +102,41 @@ def test_a_permanent_error_is_an_internal_error(kind: type[DatabaseError]) -> No
     assert "duplicate key" not in explain_error(found).text
 
 
-def test_a_locked_sqlite_file_is_not_called_unreachable(tmp_path: Path) -> None:
-    path = tmp_path / "fenceline.db"
-    holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute("CREATE TABLE t (a)")
-    holder.execute("BEGIN IMMEDIATE")
-    other = sqlite3.connect(path, timeout=0, isolation_level=None)
-    with pytest.raises(sqlite3.OperationalError) as raised:
-        other.execute("BEGIN IMMEDIATE")
-    holder.close()
-    other.close()
-    assert "locked" in explain_error(_django(raised.value)).text
+def sqlite_explanation(opened: sqlite3.Connection, statement: str, *values: str) -> Explanation:
+    """Return what is said of the error that SQLite answers, which Django wraps."""
+    with closing(opened), pytest.raises(sqlite3.Error) as raised:
+        opened.execute(statement, values).fetchall()
+    found = OperationalError(str(raised.value))
+    found.__cause__ = raised.value
+    return explain_error(found)
 
 
-def test_a_sqlite_file_of_something_else_is_not_called_unreachable(tmp_path: Path) -> None:
+def test_errors_of_a_sqlite_file_are_not_called_unreachable(tmp_path: Path) -> None:
     path = tmp_path / "fenceline.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("CREATE TABLE t (a)")
+        holder.execute("BEGIN IMMEDIATE")
+        other = sqlite3.connect(path, timeout=0, isolation_level=None)
+        assert "locked" in sqlite_explanation(other, "BEGIN IMMEDIATE").text
     path.write_bytes(b"no database" * 1_000)
-    with pytest.raises(sqlite3.DatabaseError) as raised:
-        sqlite3.connect(path).execute("SELECT 1 FROM t")
-    assert "is not a database" in explain_error(_django(raised.value)).text
+    assert "is not a database" in sqlite_explanation(sqlite3.connect(path), "SELECT 1 FROM t").text
+    missing = sqlite_explanation(sqlite3.connect(":memory:"), "SELECT 1 FROM dashboard_cluster")
+    assert "manage.py prepare" in missing.text
 
 
-def unknown_sqlite_errors() -> Iterator[sqlite3.Error]:
-    """Yield what SQLite answers to a pattern, a statement and a text that it does not take."""
+@cases(
+    ("SELECT 1 WHERE 'a' LIKE ? ESCAPE '\\'", "x" * 900 + "%"),
+    ("SELECT ?", "x" * 2_000),
+    ("SELEC ?", ""),
+)
+def test_an_unknown_error_of_sqlite_is_not_called_unreachable(statement: str, value: str) -> None:
     opened = sqlite3.connect(":memory:")
     opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000)
-    for statement, values in (
-        ("SELECT 1 WHERE 'a' LIKE ? ESCAPE '\\'", ["x" * 900 + "%"]),
-        ("SELEC 1", []),
-        ("SELECT ?", ["x" * 2_000]),
-    ):
-        opened.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100)
-        with pytest.raises(sqlite3.Error) as raised:
-            opened.execute(statement, values).fetchall()
-        yield raised.value
-
-
-def test_an_unknown_error_of_sqlite_is_not_called_unreachable() -> None:
-    for cause in unknown_sqlite_errors():
-        explanation = explain_error(_django(cause))
-        assert explanation.status == 500
-        assert "cannot be reached" not in explanation.text
-        assert "Try again" not in explanation.text
+    opened.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100)
+    explanation = sqlite_explanation(opened, statement, value)
+    assert explanation.status == 500
+    assert "cannot be reached" not in explanation.text
+    assert "Try again" not in explanation.text
 
 
 @postgresql
@@ -170,18 +160,6 @@ def test_a_server_that_does_not_answer_is_called_unreachable() -> None:
     assert "cannot be reached" in explain_error(raised.value).text
 
 
-def test_a_missing_table_asks_for_the_migrations() -> None:
-    with pytest.raises(sqlite3.OperationalError) as raised:
-        sqlite3.connect(":memory:").execute("SELECT 1 FROM dashboard_cluster")
-    assert "manage.py prepare" in explain_error(_django(raised.value)).text
-
-
-def _django(cause: Exception) -> OperationalError:
-    found = OperationalError(str(cause))
-    found.__cause__ = cause
-    return found
-
-
 def failing(sqlstate: str) -> tuple[Callable[[], None], list[int]]:
     """Return a write that always ends with an error, and a list that gets a number for each run."""
     runs: list[int] = []
@@ -192,6 +170,22 @@ def failing(sqlstate: str) -> tuple[Callable[[], None], list[int]]:
         raise error(sqlstate)
 
     return write, runs
+
+
+@pytest.mark.parametrize("sqlstate", ["55P03", "57014", "08006", "23505", ""])
+def test_no_other_error_is_repeated(outside: None, sqlstate: str) -> None:
+    write, runs = failing(sqlstate)
+    with pytest.raises(OperationalError):
+        write()
+    assert len(runs) == 1
+
+
+@pytest.mark.django_db
+def test_within_a_transaction_nothing_is_repeated() -> None:
+    write, runs = failing("40P01")
+    with transaction.atomic(), pytest.raises(OperationalError):
+        write()
+    assert len(runs) == 1, "the caller's transaction is over: it has to be repeated as a whole"
 
 
 @pytest.mark.parametrize("sqlstate", ["40P01", "40001"])
@@ -219,22 +213,6 @@ def test_a_write_is_given_up_after_its_last_repeat(outside: None) -> None:
     assert len(runs) == len(PAUSES_S) + 1
     assert explain_error(raised.value).text == str(raised.value)
     assert explain_error(raised.value).status == 503
-
-
-@pytest.mark.parametrize("sqlstate", ["55P03", "57014", "08006", "23505", ""])
-def test_no_other_error_is_repeated(outside: None, sqlstate: str) -> None:
-    write, runs = failing(sqlstate)
-    with pytest.raises(OperationalError):
-        write()
-    assert len(runs) == 1
-
-
-@pytest.mark.django_db
-def test_within_a_transaction_nothing_is_repeated() -> None:
-    write, runs = failing("40P01")
-    with transaction.atomic(), pytest.raises(OperationalError):
-        write()
-    assert len(runs) == 1, "the caller's transaction is over: it has to be repeated as a whole"
 
 
 @postgresql
@@ -312,19 +290,13 @@ def groups(number: int, offset: int = 0) -> list[Row]:
 
 
 @pytest.mark.parametrize("number", [4_000, COPIED_ROWS, COPIED_ROWS - 1, 1])
-def test_rows_are_inserted_then_overwritten(number: int) -> None:
+def test_rows_are_inserted_in_their_order_then_overwritten(number: int) -> None:
     for lso, text in enumerate(TEXTS):
         write_rows(PartitionRecord, partitions(number, text, lso or None), KEY)
         rows = PartitionRecord.objects.values_list("error", "lso", "replicas", "leader").distinct()
         assert list(rows) == [(text, lso or None, [1, 2], None)]
-    assert PartitionRecord.objects.count() == number
-
-
-@pytest.mark.parametrize("number", [COPIED_ROWS, COPIED_ROWS - 1])
-def test_rows_are_inserted_in_their_order(number: int) -> None:
-    write_rows(PartitionRecord, partitions(number, ""), KEY)
-    rows = PartitionRecord.objects.order_by("id").values_list("partition", flat=True)
-    assert list(rows) == list(range(number))
+    places = PartitionRecord.objects.order_by("id").values_list("partition", flat=True)
+    assert list(places) == list(range(number))
 
 
 def test_rows_of_a_statement_that_is_repeated_in_a_transaction_are_written_once() -> None:
@@ -358,14 +330,10 @@ def test_rows_outside_a_transaction_are_written_too() -> None:
 
 
 @pytest.mark.parametrize("number", [COPIED_ROWS, 1])
-def test_a_row_that_the_table_refuses_is_djangos_error(number: int) -> None:
+def test_a_row_that_the_table_refuses_is_djangos_error_and_no_rows_are_no_statement(number: int) -> None:
     broken = [(*row[:2], None, *row[3:]) for row in groups(number)]
     with pytest.raises(IntegrityError), transaction.atomic():
         UPSERT.write(broken)
-    assert not GroupRecord.objects.exists()
-
-
-def test_no_rows_are_no_statement() -> None:
     UPSERT.write([])
     assert not GroupRecord.objects.exists()
 

@@ -1,11 +1,6 @@
-"""Proves that a lease has one holder, that its token fences off a former one, which then writes nothing (no
-row, no point, no revision), and that a worker is healthy while its own leases are renewed, whoever renews
-them, and no longer.
-
-A round of work that waited in vain for another writer of SQLite is done again in its slice, and is not
-where the lease is lost meanwhile, or the database refuses for another reason. What tails leave behind is
-freed, however often one is opened in vain, and a tail is one slice's at a time.
-"""
+"""Proves that a lease has one holder, that its token fences off a former one, which then writes nothing, and
+that a worker is healthy while its own leases are renewed; that a round which waited in vain for another
+writer of SQLite is done again; and that a tail is one slice's at a time and leaves nothing behind."""
 
 import gc
 import logging
@@ -46,35 +41,32 @@ from tests.db.writers.transactions import Audits, Checkpoints, Corrections, Reco
 from tests.sql import switch_database
 
 
-def expire(lease: Lease) -> None:
-    leases.collector_row(lease).update(expires_at=Now() - timedelta(seconds=1))
+def expire(lease: Lease, seconds: float = 1) -> None:
+    leases.collector_row(lease).update(expires_at=Now() - timedelta(seconds=seconds))
+
+
+def acquire(lease: Lease, holder: str, **fields: int) -> Lease | None:
+    return leases.acquire("prod", lease.name, holder=holder, now_ms=0, **fields)
 
 
 @pytest.mark.sql
-def test_a_live_lease_is_not_given_twice(take: Take) -> None:
-    take()
-    assert leases.acquire("prod", "transaction_state", holder="other", now_ms=0) is None
-
-
-@pytest.mark.sql
-def test_an_expired_lease_is_given_with_a_greater_token(take: Take) -> None:
+def test_a_lease_has_one_holder_until_it_passes_by_its_token_its_expiry_or_its_release(take: Take) -> None:
     first = take()
+    assert acquire(first, "other") is None
     expire(first)
-    assert take().token > first.token
-
-
-@pytest.mark.sql
-def test_the_next_slice_takes_over_by_the_former_token(take: Take) -> None:
-    first = take()
-    assert take(previous=first.token).token == first.token + 1
-
-
-@pytest.mark.sql
-def test_an_outdated_token_takes_nothing_over(take: Take) -> None:
-    first = take()
-    take(previous=first.token)
-    late = leases.acquire("prod", "transaction_state", holder="late", now_ms=0, previous=first.token)
-    assert late is None
+    leases.renew(first)
+    assert Collector.objects.filter(expires_at__gt=Now()).count() == 1, "nobody had taken it"
+    expire(first)
+    second = take()
+    assert second.token > first.token
+    third = take(previous=second.token)
+    assert third.token == second.token + 1
+    assert acquire(third, "late", previous=second.token) is None
+    leases.release(third)
+    assert leases.unheld_clusters("transaction_state") == {"transaction_state": ["prod"]}
+    take()
+    host, _, process = leases.holder_name().partition(":")
+    assert (host, int(process.partition("/")[0])) == (socket.gethostname(), os.getpid())
 
 
 @pytest.mark.sql
@@ -90,44 +82,8 @@ def test_a_fenced_holder_can_neither_renew_nor_release(take: Take) -> None:
     leases.renew(current)
 
 
-@pytest.mark.sql
-def test_a_released_lease_is_free_at_once(take: Take) -> None:
-    leases.release(take())
-    assert leases.unheld_clusters("transaction_state") == {"transaction_state": ["prod"]}
-    take()
-
-
-@pytest.mark.sql
-def test_an_expired_holder_without_a_successor_may_renew(take: Take) -> None:
-    lease = take()
-    expire(lease)
-    leases.renew(lease)
-    assert Collector.objects.filter(expires_at__gt=Now()).count() == 1
-
-
-@pytest.mark.sql
-def test_a_holder_is_named_by_its_host_and_process() -> None:
-    host, _, process = leases.holder_name().partition(":")
-    assert host == socket.gethostname()
-    assert int(process.partition("/")[0]) == os.getpid()
-
-
-#: Writers with a lease, but for retention, which has rows of its own to delete: test_retention.py.
-LEASED = (
-    Alerts,
-    Audits,
-    Checkpoints,
-    Commits,
-    Coordinators,
-    Corrections,
-    Engines,
-    Evaluations,
-    Groups,
-    Partitions,
-    Recoveries,
-    Tail,
-    Trouble,
-)
+LEASED = (Alerts, Audits, Checkpoints, Commits, Coordinators, Corrections, Engines, Evaluations, Groups,
+          Partitions, Recoveries, Tail, Trouble)  # fmt: skip
 
 
 def stored_rows() -> Mapping[str, object]:
@@ -167,32 +123,27 @@ def watching(settings: Settings) -> None:
     settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", {"bootstrap.servers": "h:1"})})
 
 
-def expire_since(lease: Lease, seconds: float) -> None:
-    leases.collector_row(lease).update(expires_at=Now() - timedelta(seconds=seconds))
-
-
 def test_a_worker_is_as_healthy_as_its_oldest_lease(
     watching: None, take: Take, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tail, judge = take(), take(name="judge")
     assert main(["tail-0"]) == main(["pollers"]) == 0
-    expire_since(tail, LATE_AFTER_S / 2)
+    expire(tail, LATE_AFTER_S / 2)
     assert main(["tail-0"]) == 0, "another slice may be about to begin"
-    expire_since(tail, LATE_AFTER_S + 3600)
+    expire(tail, LATE_AFTER_S + 3600)
     capsys.readouterr()
     assert main(["tail-0"]) == 1
     assert capsys.readouterr().out.startswith("tail-0: the lease of prod/transaction_state expired 36")
     assert main(["pollers"]) == 0
-    expire_since(judge, LATE_AFTER_S + 3600)
+    expire(judge, LATE_AFTER_S + 3600)
     assert main(["pollers"]) == 1
 
 
-def test_a_worker_that_never_ran_is_not_healthy(watching: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_that_never_ran_is_not_healthy_unless_it_has_no_cluster(
+    watching: None, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["tail-0"]) == 1
     assert capsys.readouterr().out == "tail-0: no collector of it has ever run\n"
-
-
-def test_without_clusters_a_worker_needs_no_lease(settings: Settings) -> None:
     settings.FENCELINE = Config()
     assert main(["pollers"]) == 0
 
@@ -200,22 +151,15 @@ def test_without_clusters_a_worker_needs_no_lease(settings: Settings) -> None:
 @pytest.mark.parametrize("shards", [1, 2, 12])
 def test_each_collector_belongs_to_one_worker(shards: int) -> None:
     workers = [*(f"tail-{shard}" for shard in range(shards)), "pollers"]
-    tails = {
+    owners = {
         collector_names.tail_name(shard, shards, of): f"tail-{shard}"
         for shard in range(shards)
         for of in (collector_names.TAIL, collector_names.OFFSETS)
     }
-    others = dict.fromkeys(
-        (
-            collector_names.JUDGE,
-            collector_names.RECONCILE,
-            collector_names.PARTITIONS,
-            collector_names.ALERTS,
-        ),
-        "pollers",
-    )
-    for name, worker in (tails | others).items():
-        assert [each for each in workers if is_of(each, name, shards)] == [worker], name
+    for name in ("JUDGE", "RECONCILE", "PARTITIONS", "ALERTS"):
+        owners[getattr(collector_names, name)] = "pollers"
+    for name, owner in owners.items():
+        assert [worker for worker in workers if is_of(worker, name, shards)] == [owner], name
 
 
 def test_it_loads_no_app_and_names_an_unreachable_database() -> None:

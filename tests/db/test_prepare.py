@@ -1,6 +1,5 @@
-"""Proves what happens once per start: migrate, note the clusters, set the admin; and what is refused. The
-demo's channel is added once and audited, sends to its receiver, and is left to users. A management command
-in a user's own shell finds the stack that `make up` started."""
+"""Proves what happens once per start (migrate, note the clusters, set the admin), that the demo's channel is
+added once and left to users, and that a management command finds the stack that `make up` started."""
 
 import json
 import subprocess
@@ -96,20 +95,17 @@ def test_the_token_of_the_environment_is_replaced_at_each_start(monkeypatch: pyt
         assert [row.digest for row in Token.objects.filter(role="ingest")] == [token_digest(token)]
 
 
-def test_a_database_of_a_newer_version_is_refused_and_unchanged() -> None:
+def test_databases_of_a_newer_version_and_from_before_the_first_release_are_refused() -> None:
     MigrationRecorder.Migration.objects.create(app="dashboard", name="9999_from_the_future")
     with pytest.raises(CommandError, match=r"newer Fenceline \(it has 9999_from_the_future\)\. Upgrade"):
         call_command("prepare")
-
-
-def test_a_database_from_before_the_first_release_is_refused_with_the_way_on() -> None:
     MigrationRecorder.Migration.objects.filter(app="dashboard").delete()
     MigrationRecorder.Migration.objects.create(app="dashboard", name="0001_initial")
     with pytest.raises(CommandError) as refused:
         call_command("prepare")
     text = str(refused.value)
     assert text.startswith(f"The database {connection.settings_dict['NAME']} was made by a Fenceline before")
-    assert f"of commit {FIRST_RELEASE} on it first" in text
+    assert f"of commit {FIRST_RELEASE} on it first" in text, "the way on"
 
 
 def test_the_commit_of_the_way_on_migrates_older_databases() -> None:
@@ -122,10 +118,9 @@ def test_the_commit_of_the_way_on_migrates_older_databases() -> None:
 
 def test_a_new_database_gets_what_the_migrations_make_one_by_one() -> None:
     single = MigrationLoader(None, replace_migrations=False)
-    one_by_one = single.project_state(("dashboard", "0026_identity_issuer"))
-    at_once = single.project_state(("dashboard", "0001_squashed_0026_identity_issuer"))
-    changes = MigrationAutodetector(one_by_one, at_once)._detect_changes()
-    assert "dashboard" not in changes
+    names = "0026_identity_issuer", "0001_squashed_0026_identity_issuer"
+    one_by_one, at_once = (single.project_state(("dashboard", name)) for name in names)
+    assert "dashboard" not in MigrationAutodetector(one_by_one, at_once)._detect_changes()
 
 
 def test_collectors_turned_off_or_resharded_are_removed(settings: Settings) -> None:
@@ -197,19 +192,14 @@ def test_the_command_is_named_in_the_audit_log(start: Start) -> None:
     assert (row.actor, row.via, row.subject_name) == ("manage.py prepare", "command", "demo-receiver")
 
 
-def test_a_deleted_one_is_not_added_again(start: Start) -> None:
-    start(FIRST)
-    channels.delete(Channel.objects.get())
-    start(FIRST)
-    assert not Channel.objects.exists()
-    assert events() == ["channel.created", "channel.deleted"]
-
-
-def test_another_port_of_the_receiver_is_followed(start: Start) -> None:
+def test_another_port_of_the_receiver_is_followed_and_a_deleted_one_is_not_added_again(start: Start) -> None:
     start(FIRST)
     start(MOVED)
     assert Channel.objects.get().url == "http://127.0.0.1:14001/hook"
-    assert events() == ["channel.created", "channel.changed"]
+    channels.delete(Channel.objects.get())
+    start(FIRST)
+    assert not Channel.objects.exists()
+    assert events() == ["channel.created", "channel.changed", "channel.deleted"]
 
 
 def test_without_its_receiver_it_is_disabled_until_that_is_back(start: Start) -> None:
@@ -229,36 +219,25 @@ def test_what_users_did_to_it_stays(start: Start) -> None:
     channels.disable(row, by="ada")
     channels.rotate_secret(row)
     Channel.objects.update(name="mine", min_severity="critical")
-    before = Channel.objects.values().get()
-    for receiver in ("", FIRST):
-        start(receiver)
-    assert Channel.objects.values().get() == before
+    for changes in {}, {"url": "https://hooks.example/hook", "enabled": True}:
+        Channel.objects.update(**changes)
+        before = Channel.objects.values().get()
+        for receiver in ("", MOVED if changes else FIRST):
+            start(receiver)
+        assert Channel.objects.values().get() == before
 
 
-def test_one_that_users_gave_another_address_is_theirs(start: Start) -> None:
-    start(FIRST)
-    Channel.objects.update(url="https://hooks.example/hook")
-    for receiver in ("", MOVED):
-        start(receiver)
-    row = Channel.objects.get()
-    assert (row.url, row.enabled) == ("https://hooks.example/hook", True)
-
-
-def test_elsewhere_there_is_none_and_channels_of_users_stay_as_they_are(start: Start) -> None:
-    Channel.objects.create(name="demo-receiver", kind="webhook", url=HOOK, secret=SECRET, created_by="demo")
-    before = Channel.objects.values().get()
-    start("")
-    assert Channel.objects.values().get() == before
-    assert events() == []
-
-
-def test_a_name_that_is_taken_is_said_and_stops_no_start(
+def test_elsewhere_there_is_none_and_a_name_that_is_taken_is_said_and_stops_no_start(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Channel.objects.create(name="demo-receiver", kind="webhook", url=HOOK, secret=SECRET, created_by="ada")
+    before = Channel.objects.values().get()
+    start("")
+    assert "cannot be kept" not in capsys.readouterr().out
     start(FIRST)
     assert "The channel demo-receiver cannot be kept: There is a channel" in capsys.readouterr().out
-    assert Channel.objects.get().created_by == "ada"
+    assert Channel.objects.values().get() == before
+    assert events() == []
 
 
 @cases((HOOK, True), (f"{HOOK}s", False), ("https://a.example/hook", False))
@@ -291,26 +270,20 @@ def test_a_channel_whose_messages_the_receiver_would_refuse_is_not_saved(start: 
         channels.change(row, channels.ChannelDraft("a", kind, HOOK))
 
 
-def test_a_running_stack_is_found(tmp_path: Path) -> None:
+def test_a_running_stack_is_found_and_the_environment_takes_precedence(tmp_path: Path) -> None:
+    assert sandbox_environment(tmp_path / "nowhere", {}) == {}
+    stack = tmp_path / "stack.json"
+    stack.write_text("{")
+    assert sandbox_environment(tmp_path, {}) == {}
+    stack.write_text(json.dumps({"redis": "redis://r", "database": "sqlite:///d"}))
+    found = sandbox_environment(tmp_path, {"REDIS_URL": "redis://mine", "DATABASE_URL": ""})
+    assert found == {"REDIS_URL": "redis://mine", "DATABASE_URL": "sqlite:///d"}
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "secret_key").write_text("s3cret\n")
     (tmp_path / "fenceline.toml").write_text("")
-    (tmp_path / "stack.json").write_text(json.dumps({"redis": "redis://r", "database": "sqlite:///d"}))
     assert sandbox_environment(tmp_path, {}) == {
         "SECRET_KEY": "s3cret",
         "FENCELINE_CONFIG": str(tmp_path / "fenceline.toml"),
         "REDIS_URL": "redis://r",
         "DATABASE_URL": "sqlite:///d",
     }
-
-
-def test_the_environment_takes_precedence(tmp_path: Path) -> None:
-    (tmp_path / "stack.json").write_text(json.dumps({"redis": "redis://r", "database": "sqlite:///d"}))
-    found = sandbox_environment(tmp_path, {"REDIS_URL": "redis://mine", "DATABASE_URL": ""})
-    assert found == {"REDIS_URL": "redis://mine", "DATABASE_URL": "sqlite:///d"}
-
-
-def test_an_empty_or_unreadable_folder_gives_no_variables(tmp_path: Path) -> None:
-    assert sandbox_environment(tmp_path / "nowhere", {}) == {}
-    (tmp_path / "stack.json").write_text("{")
-    assert sandbox_environment(tmp_path, {}) == {}

@@ -96,34 +96,24 @@ def test_a_position_is_unchanged_since_the_first_batch_that_did_not_move_it() ->
 
 def test_an_unchanged_position_keeps_its_instant() -> None:
     row = query(finished=2)
-    finished(row, 2)
-    reader = Queries(prod().pk)
-    before = read(reader).positions
-    finished(row, 3, offsets=[["0", '{"orders":{"0":20}}']])
-    Query.objects.update(finished=3, rev=2)
-    assert read(reader).positions == before
-    finished(row, 4, offsets=[["0", '{"orders":{"0":21}}']])
-    Query.objects.update(finished=4, rev=3)
-    (moved,) = read(reader).positions
-    assert (moved.position, moved.stands_ms) == (21, NOW_MS - 99_600)
+    reader, positions = Queries(prod().pk), []
+    for number, offset in ((2, 20), (3, 20), (4, 21)):
+        finished(row, number, offsets=[["0", f'{{"orders":{{"0":{offset}}}}}']])
+        Query.objects.update(finished=number, rev=number)
+        positions += [(found.position, found.stands_ms) for found in read(reader).positions]
+    assert positions == [(20, NOW_MS - 99_800), (20, NOW_MS - 99_800), (21, NOW_MS - 99_600)]
 
 
 def test_before_the_first_batch_positions_are_the_initial_offsets() -> None:
-    initial = {"0": {"orders": {"0": 7, "1": -2}}}
-    query(finished=None, planned=0, detail={"initial": initial})
-    assert [(str(each), each.position, each.stands_ms) for each in read().positions] == [
-        ("orders-0", 7, None)
-    ]
+    query(finished=None, planned=0, detail={"initial": {"0": {"orders": {"0": 7, "1": -2}}}})
+    positions = [(str(found), found.position, found.stands_ms) for found in read().positions]
+    assert positions == [("orders-0", 7, None)]
 
 
-def test_other_sources_than_kafka_have_no_positions() -> None:
-    row = query()
+def test_positions_are_read_from_a_listener_alone_and_other_sources_than_kafka_have_none() -> None:
+    row = query(planned=None, finished=None, checkpoint="")
     finished(row, 2, offsets=[["0", '{"logOffset":4}'], ["1", None], ["2", "17"]])
     assert read().positions == ()
-
-
-def test_positions_are_read_from_a_listener_alone() -> None:
-    row = query(planned=None, finished=None, checkpoint="")
     told = [{"description": KAFKA, "start": None, "end": '{"orders":{"0":44}}'}]
     batch(row, 9, planned_ms=None, offsets=[], started_ms=NOW_MS - 9_000, duration_ms=100, sources=told)
     (found,) = read().positions
@@ -220,27 +210,19 @@ def test_two_generations_of_a_sink() -> None:
     assert read().writers.startswith("generation 1 of its sink has decided at")
 
 
-@pytest.mark.parametrize(("moved_s_ago", "is_told"), [(599, True), (601, False), (None, False)])
-def test_two_folders_with_one_id_that_both_progress_are_two_writers(
-    moved_s_ago: int | None, is_told: bool
+@cases((NOW_MS - 599_000, None, True), (NOW_MS - 601_000, None, False), (None, None, False),
+       (NOW_MS, NOW_MS, False), (NOW_MS, NOW_MS + 1, True))  # fmt: skip
+def test_two_folders_with_one_id_that_both_progress_are_two_writers_unless_they_are_copies(
+    moved_ms: int | None, planned_ms: int | None, is_told: bool
 ) -> None:
-    query("a", checkpoint="file:///a", advanced_ms=NOW_MS)
-    moved_ms = None if moved_s_ago is None else NOW_MS - moved_s_ago * 1_000
-    query("b", checkpoint="file:///b", advanced_ms=moved_ms)
-    found = Queries(prod().pk).read_statuses(now_ms=NOW_MS)
-    assert all(bool(each.writers) is is_told for each in found)
-
-
-@pytest.mark.parametrize(("number", "planned_ms", "is_told"), [(1, NOW_MS, False), (2, NOW_MS + 1, True)])
-def test_two_folders_that_share_their_newest_batch_are_copies(
-    number: int, planned_ms: int, is_told: bool
-) -> None:
+    """Copies share their newest batch: it was planned at the same instant."""
     first = query("a", checkpoint="file:///a", advanced_ms=NOW_MS, planned=9)
-    second = query("b", checkpoint="file:///b", advanced_ms=NOW_MS, planned=3)
-    batch(first, planned_ms=NOW_MS)
-    batch(second, planned_ms=planned_ms)
+    second = query("b", checkpoint="file:///b", advanced_ms=moved_ms, planned=3)
+    if planned_ms is not None:
+        batch(first, planned_ms=NOW_MS)
+        batch(second, planned_ms=planned_ms)
     found = Queries(prod().pk).read_statuses(now_ms=NOW_MS)
-    assert all(bool(each.writers) is is_told for each in found), f"case {number}"
+    assert [bool(each.writers) for each in found] == [is_told] * 2
 
 
 WHERE = TopicPartition("orders", 0)
@@ -318,15 +300,10 @@ def test_a_gap_suppresses_the_queries_of_its_scope(take: Any) -> None:
     found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     assert found.places == {f"query:{row.ident}": {f"checkpoint:{row.checkpoint}"}}
     assert {each.name: each.senses for each in found.collectors}["checkpoints"] == {Sense.QUERIES}
+    # A query that has failed is found without a checkpoint.
+    query("b", state=QueryState.FAILED.value, exception="boom", checkpoint="", planned=None, finished=None)
     factories.evaluate_polls(take(evaluate_rules.NAME))
-    assert snapshot_rules() == [("batch_prepared", "critical")]
-
-
-def test_a_failed_query_is_found_without_a_checkpoint(take: Any) -> None:
-    factories.collectors("transaction_state")
-    query(state=QueryState.FAILED.value, exception="boom", checkpoint="", planned=None, finished=None)
-    evaluate_rules.evaluate_cluster(take(evaluate_rules.NAME), SnapshotReader("prod"), now_ms=NOW_MS)
-    assert snapshot_rules() == [("query_failed", "critical")]
+    assert snapshot_rules() == [("batch_prepared", "critical"), ("query_failed", "critical")]
 
 
 # It asks SQLite for its plans.
@@ -348,6 +325,6 @@ def test_a_tick_reads_along_indexes(take: Any) -> None:
     for captured in (first, again, changed):
         scans = [sql for sql, plan in plans(captured) if "SCAN" in plan]
         assert not [sql for sql in scans if "batch" in sql or "sinkdecision" in sql], "a whole table is read"
-    assert any("decision_open" in plan for _, plan in plans(again))
-    assert any("decision_lost" in plan for _, plan in plans(again))
+    for index in "decision_open", "decision_lost":
+        assert any(index in plan for _, plan in plans(again))
     assert len(again) <= 8, "of what has not changed a tick reads no more"

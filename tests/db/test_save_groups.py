@@ -88,44 +88,34 @@ def test_an_unchanged_poll_writes_no_group_until_the_row_is_old(lease: Lease) ->
     assert len(json.loads(GroupOffset.objects.get().points)) == 2
 
 
-def test_groups_and_partitions_that_are_gone_leave_no_row(lease: Lease) -> None:
-    save(lease, groups_poll({"g": observed_group(HERE, THERE), "h": observed_group()}))
-    save(lease, groups_poll({"g": observed_group(THERE)}, NOW_MS + 1))
+def test_a_group_that_a_broker_does_not_list_keeps_its_row_with_an_error_and_a_gap(lease: Lease) -> None:
+    both = {"g": observed_group(HERE, THERE), "h": observed_group()}
+    save(lease, groups_poll(both))
+    silent = {"gaps": {"broker:2": "no answer in time"}, "partial": "broker 2: no answer in time"}
+    save(lease, groups_poll({"g": observed_group(HERE, THERE)}, NOW_MS + 9, **silent))
+    assert Group.objects.get(group_id="h").error == "broker 2: no answer in time"
+    assert GroupOffset.objects.count() == 3
+    gap = GapRecord.objects.get()
+    assert (gap.source, gap.scope, gap.until_ms) == ("groups", "broker:2", None)
+    assert Collector.objects.get(name="groups").seen_through_ms == NOW_MS + 9, "the gap says what is older"
+    save(lease, groups_poll(both, NOW_MS + 20))
+    assert Group.objects.get(group_id="h").error == ""
+    assert GapRecord.objects.get().until_ms == NOW_MS + 20
+    # Groups and partitions that are gone leave no row.
+    save(lease, groups_poll({"g": observed_group(THERE)}, NOW_MS + 21))
     assert [(row.group.group_id, row.partition) for row in GroupOffset.objects.all()] == [("g", 1)]
     assert Group.objects.count() == 1
 
 
-def test_a_group_that_a_broker_does_not_list_keeps_its_row_with_an_error_and_a_gap(lease: Lease) -> None:
-    save(lease, groups_poll({"g": observed_group(), "h": observed_group()}))
-    gaps = {"broker:2": "no answer in time"}
-    save(
-        lease,
-        groups_poll({"g": observed_group()}, NOW_MS + 9, gaps=gaps, partial="broker 2: no answer in time"),
-    )
-    assert Group.objects.get(group_id="h").error == "broker 2: no answer in time"
-    assert GroupOffset.objects.count() == 2
-    gap = GapRecord.objects.get()
-    assert (gap.source, gap.scope, gap.until_ms) == ("groups", "broker:2", None)
-    assert Collector.objects.get(name="groups").seen_through_ms == NOW_MS + 9, "the gap says what is older"
-    save(lease, groups_poll({"g": observed_group(), "h": observed_group()}, NOW_MS + 20))
-    assert Group.objects.get(group_id="h").error == ""
-    assert GapRecord.objects.get().until_ms == NOW_MS + 20
-
-
-def test_a_group_without_describe_keeps_its_last_facts(lease: Lease) -> None:
-    save(lease, groups_poll({"g": observed_group(offset=7)}))
+def test_a_group_without_describe_keeps_its_last_facts_and_a_long_name_is_cut(lease: Lease) -> None:
+    name = "g" * 400
+    save(lease, groups_poll({name: observed_group(offset=7)}))
     unseen = SeenGroup(error="no DESCRIBE on this group", unseen=True)
-    save(lease, groups_poll({"g": unseen}, NOW_MS + 5, gaps={"group:g": "no DESCRIBE on this group"}))
+    save(lease, groups_poll({name: unseen}, NOW_MS + 5, gaps={f"group:{name}": "no DESCRIBE on this group"}))
     group = Group.objects.get()
     assert (group.error, group.state, group.lag_lso) == ("no DESCRIBE on this group", "Stable", 13)
     assert GroupOffset.objects.get().offset == 7
-
-
-def test_a_scope_is_no_longer_than_its_column(lease: Lease) -> None:
-    name = "g" * 400
-    save(lease, groups_poll({name: SeenGroup(error="no", unseen=True)}, gaps={f"group:{name}": "no"}))
-    assert len(GapRecord.objects.get().scope) <= 300
-    assert len(Group.objects.get().family) <= 200
+    assert (len(GapRecord.objects.get().scope), len(group.family)) <= (300, 200)
 
 
 def commit_record(lease: Lease, offset: int, at_ms: int) -> None:
@@ -135,21 +125,19 @@ def commit_record(lease: Lease, offset: int, at_ms: int) -> None:
     )  # fmt: skip
 
 
-def test_the_commit_instant_comes_from_the_log_if_the_offset_is_the_same(lease: Lease) -> None:
-    commit_record(lease, 10, NOW_MS - 70_000)
-    save(lease, groups_poll({"g": observed_group(offset=10)}))
-    assert GroupOffset.objects.get().commit_ms == NOW_MS - 70_000
-    save(lease, groups_poll({"g": observed_group(offset=11)}, NOW_MS + 4_000))
-    assert GroupOffset.objects.get().commit_ms == NOW_MS + 4_000
-
-
-def test_members_are_those_that_the_log_names(lease: Lease) -> None:
+def group_record(lease: Lease, members: str) -> None:
     GroupRecord.objects.create(
-        cluster_id=lease.cluster_id, key=key_of(b"g"), group_id="g", members='{"a":["c","h"],"b":["c","h"]}',
-        log_partition=3, log_offset=1,
+        cluster_id=lease.cluster_id, key=key_of(b"g"), group_id="g", members=members, log_partition=3,
+        log_offset=1,
     )  # fmt: skip
-    save(lease, groups_poll({"g": observed_group()}))
-    assert Group.objects.get().members == 2
+
+
+def test_the_commit_instant_comes_from_the_log_if_the_offset_is_the_same_and_members_do(lease: Lease) -> None:
+    commit_record(lease, 10, NOW_MS - 70_000)
+    group_record(lease, '{"a":["c","h"],"b":["c","h"]}')
+    for offset, after_ms, commit_ms in ((10, 0, NOW_MS - 70_000), (11, 4_000, NOW_MS + 4_000)):
+        save(lease, groups_poll({"g": observed_group(offset=offset)}, NOW_MS + after_ms))
+        assert (GroupOffset.objects.get().commit_ms, Group.objects.get().members) == (commit_ms, 2)
 
 
 @cases(
@@ -162,10 +150,7 @@ def test_members_are_those_that_the_log_names(lease: Lease) -> None:
 def test_a_group_that_left_a_topic_has_not_stopped(
     lease: Lease, state: str, members: str, status: str
 ) -> None:
-    GroupRecord.objects.create(
-        cluster_id=lease.cluster_id, key=key_of(b"g"), group_id="g", members=members, log_partition=3,
-        log_offset=1,
-    )  # fmt: skip
+    group_record(lease, members)
     commit_record(lease, 10, NOW_MS - 7_200_000)
     for late_ms in (0, 90_000):
         group = replace(observed_group(offset=10), state=state)
@@ -197,8 +182,7 @@ def test_many_groups_are_saved_in_parts(lease: Lease, monkeypatch: pytest.Monkey
     assert save(lease, replace(groups_poll(groups), at_ms=NOW_MS + 1)) == 0
 
 
-@cases((10, 60, 10), (4, 60, 4), (120, 60, 60)
-)  # fmt: skip
+@cases((10, 60, 10), (4, 60, 4), (120, 60, 60))
 def test_a_group_that_stays_at_the_lso_is_blocked_and_ok_once_it_moves(
     lease: Lease, settings: Any, blocked_s: float, stalled_s: float, after_s: int
 ) -> None:
@@ -215,11 +199,8 @@ def test_a_group_that_stays_at_the_lso_is_blocked_and_ok_once_it_moves(
     assert statuses == [("OK", 0), ("OK", 0), ("BLOCKED", 1)], "the worst of its partitions"
     by_partition = dict(GroupOffset.objects.values_list("partition", "status"))
     assert by_partition == {0: "BLOCKED", 1: "OK"}
-    ended = replace(
-        groups_poll({"g": observed_group(HERE, THERE, offset=20)}, NOW_MS + 200_000),
-        offsets={HERE: Offsets(0, 30, 30, 1)},
-    )
-    save(lease, replace(ended, groups={"g": observed_group(HERE, offset=30)}))
+    ended = groups_poll({"g": observed_group(HERE, offset=30)}, NOW_MS + 200_000)
+    save(lease, replace(ended, offsets={HERE: Offsets(0, 30, 30, 1)}))
     assert (Group.objects.get().status, Group.objects.get().blocked) == ("OK", 0)
 
 
@@ -235,12 +216,10 @@ def test_added_offsets_are_kept_of_the_newest_transaction_of_each_producer(lease
     save(lease, groups_poll({}, NOW_MS + 9, added=[ended, begun]))
     row = AddedOffsetsRecord.objects.get(log_partition=3)
     assert (unpack_offsets(row.offsets), row.marker) == (begun.offsets, "")
-
-
-def test_added_offsets_that_are_unchanged_are_written_again_when_they_are_old(lease: Lease) -> None:
-    for after_ms, read_ms in ((0, NOW_MS), (2_000, NOW_MS), (20_000, NOW_MS + 20_000)):
-        save(lease, groups_poll({}, NOW_MS + after_ms, added=[added(5, NOW_MS + after_ms)]))
-        assert AddedOffsetsRecord.objects.get().read_ms == read_ms
+    # Unchanged ones are written again when they are old.
+    for after_ms, read_ms in ((2_009, NOW_MS + 9), (20_009, NOW_MS + 20_009)):
+        save(lease, groups_poll({}, NOW_MS + after_ms, added=[added(6, NOW_MS + after_ms)]))
+        assert AddedOffsetsRecord.objects.get(log_partition=3).read_ms == read_ms
 
 
 TOPIC = commits.TOPIC
