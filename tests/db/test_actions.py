@@ -64,9 +64,6 @@ def executing(row: Action, by: str = "olga") -> Action:
     return row
 
 
-# Rows.
-
-
 def test_a_plan_is_saved_as_it_was_previewed() -> None:
     plan = fence(subject(held=(("payments", 0, 1_204, 1_981, 1_981),), waiting=("billing",)), forced=True)
     row = saved_plan(plan, ADA)
@@ -77,30 +74,24 @@ def test_a_plan_is_saved_as_it_was_previewed() -> None:
     assert row.rev == Cluster.objects.get().rev > 0
 
 
+def listed(before: Any = None, limit: int = 9, **criteria: str) -> tuple[list[int], Any]:
+    found, end = action_store.newest_actions(
+        action_store.ActionCriteria(**criteria), before=before, limit=limit
+    )
+    return [row.pk for row in found], end
+
+
 def test_the_newest_come_first_page_by_page_and_by_filters() -> None:
     names = [saved_plan(fence(subject(f"payments-{number}"))).pk for number in range(5)]
     other = saved_plan(replace(fence(subject("orders-1")), act=Act.ROLL_BACK_BATCH), ADA)
-    everything = action_store.ActionCriteria()
-    found, place = action_store.newest_actions(everything, before=None, limit=4)
-    assert [row.pk for row in found] == [other.pk, *reversed(names[2:])]
-    rest, end = action_store.newest_actions(everything, before=place, limit=4)
-    assert ([row.pk for row in rest], end) == (list(reversed(names[:2])), None)
-    for wanted in (
-        action_store.ActionCriteria(act="roll_back_batch"),
-        action_store.ActionCriteria(q="ORDERS"),
-        action_store.ActionCriteria(actor="ada"),
-    ):
-        assert [row.pk for row in action_store.newest_actions(wanted, before=None, limit=9)[0]] == [other.pk]
-    assert (
-        len(
-            action_store.newest_actions(
-                action_store.ActionCriteria(cluster="prod", state="planned"), before=None, limit=9
-            )[0]
-        )
-        == 6
-    )
+    found, place = listed(limit=4)
+    assert found == [other.pk, *reversed(names[2:])]
+    assert listed(place, 4) == (list(reversed(names[:2])), None)
+    for criteria in {"act": "roll_back_batch"}, {"q": "ORDERS"}, {"actor": "ada"}:
+        assert listed(**criteria)[0] == [other.pk]
+    assert len(listed(cluster="prod", state="planned")[0]) == 6
     collector_store.sync_clusters([])
-    assert action_store.newest_actions(everything, before=None, limit=9) == ([], None)
+    assert listed() == ([], None)
 
 
 def test_a_change_is_made_only_where_a_row_is_as_expected() -> None:
@@ -111,8 +102,6 @@ def test_a_change_is_made_only_where_a_row_is_as_expected() -> None:
     row.refresh_from_db()
     assert (row.reason, row.rev, Cluster.objects.get().rev) == ("now", before + 1, before + 1)
 
-
-# Confirming.
 
 UNFIT = SubjectPlan("transaction:x", "x", {}, refusals=(Refusal(RefusalReason.PREPARE, "It is decided."),))
 
@@ -140,19 +129,14 @@ def test_a_plan_is_refused_unless_confirmed_as_required(
     assert (row.state, row.executed_by, row.lease_token) == ("planned", "", "")
 
 
-def test_read_only_refuses_every_action(settings: Any) -> None:
-    settings.READ_ONLY = True
-    with pytest.raises(execute.ExecutionRefused, match="READ_ONLY") as refused:
-        confirm(saved_plan(), ADA)
-    assert refused.value.status == 403
-
-
 @pytest.mark.parametrize("act", list(Act))
-def test_each_action_needs_its_own_permission(act: Act) -> None:
+def test_each_action_needs_its_own_permission_and_read_only_refuses_it(act: Act, settings: Any) -> None:
     others = Actor("otto", "api", OLGA.permissions - {execute.access.OF_ACT[act]})
-    with pytest.raises(execute.ExecutionRefused) as refused:
-        confirm(saved_plan(replace(fence(), act=act)), others)
-    assert refused.value.status == 403
+    for actor, text in ((others, "otto may not do this"), (ADA, "READ_ONLY")):
+        settings.READ_ONLY = actor is ADA
+        with pytest.raises(execute.ExecutionRefused, match=text) as refused:
+            confirm(saved_plan(replace(fence(), act=act)), actor)
+        assert refused.value.status == 403
 
 
 def test_a_repeated_execution_returns_the_same_answer_to_the_same_user_only() -> None:
@@ -168,24 +152,17 @@ def test_a_repeated_execution_returns_the_same_answer_to_the_same_user_only() ->
         confirm(row, ADA)
 
 
-# Who executes.
-
-
-def test_an_action_is_begun_once_and_only_by_its_token() -> None:
+def test_an_action_is_begun_once_only_by_its_token_and_in_time() -> None:
     row = executing(saved_plan())
-    assert action_store.begin_action(row.pk, "", now_ms=NOW_MS) is None
-    assert action_store.begin_action(row.pk, "another", now_ms=NOW_MS) is None
-    assert action_store.begin_action(row.pk + 1, "t", now_ms=NOW_MS) is None
+    for number, token in ((row.pk, ""), (row.pk, "another"), (row.pk + 1, "t")):
+        assert action_store.begin_action(number, token, now_ms=NOW_MS) is None
     begun = action_store.begin_action(row.pk, "t", now_ms=NOW_MS)
     assert begun is not None
     assert begun.started_ms == NOW_MS
     assert action_store.begin_action(row.pk, "t", now_ms=NOW_MS) is None
-
-
-def test_an_action_that_waited_too_long_is_not_begun() -> None:
-    row = executing(saved_plan())
+    late = executing(saved_plan(fence(subject("late"))))
     Action.objects.update(lease_until=Now() - action_store.LIVES)
-    assert action_store.begin_action(row.pk, "t", now_ms=NOW_MS) is None
+    assert action_store.begin_action(late.pk, "t", now_ms=NOW_MS) is None
 
 
 def test_a_worker_that_lost_its_lease_writes_nothing() -> None:
@@ -222,9 +199,6 @@ def test_the_state_of_an_action_follows_its_subjects(
     fates: Sequence[SubjectOutcome], state: Action.State
 ) -> None:
     assert action_state([{"outcome": each.value} for each in fates]) == state
-
-
-# What is told afterwards.
 
 
 def finished_action(plan: Plan, *, lso_told: bool = True) -> Action:
@@ -293,17 +267,10 @@ def add_recovery(*, opened_ms: int) -> Recovery:
 
 def test_a_finished_batch_is_reported_when_its_query_continues() -> None:
     query = factories.query(name="orders", finished=40)
-    seen = {"query": query.ident, "batch_id": 41}
-    row = finished_action(
-        replace(fence(SubjectPlan("query:q", "orders, batch 41", seen)), act=Act.FINISH_BATCH)
-    )
+    batch = SubjectPlan("query:q", "orders, batch 41", {"query": query.ident, "batch_id": 41})
+    row = finished_action(replace(fence(batch), act=Act.FINISH_BATCH))
     assert new_entries(row) == ([], False)
     type(query).objects.update(finished=41)
     assert new_entries(row) == (["orders, batch 41: its query has finished it, and goes on"], True)
-
-
-def test_an_lso_that_never_moves_is_reported_at_the_end() -> None:
-    row = finished_action(fence(subject(**HELD)), lso_told=False)
-    assert [each["words"] for each in Following(row, NOW_MS).last_words()] == [
-        "LSO of orders-0 still stands at 812"
-    ]
+    stands = Following(finished_action(fence(subject(**HELD)), lso_told=False), NOW_MS)
+    assert [each["words"] for each in stands.last_words()] == ["LSO of orders-0 still stands at 812"]

@@ -6,7 +6,7 @@ from typing import Any
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.models import Query, SinkDecision
+from dashboard.models import Query, SinkDecision, Transaction
 from dashboard.streaming.batch_state import (
     chain_of,
     chains_of,
@@ -49,6 +49,14 @@ def at_coordinator(number: int = 0, state: str = "Ongoing", **columns: Any) -> N
     factories.transaction(said.transactional_id, state=state, **values)
 
 
+def decided_batch(number: int = 1, **columns: Any) -> Query:
+    """Make a query whose batch 3 is decided, with so many transactions."""
+    row = query(**columns)
+    batch(row)
+    decision_row(row, decision(3, number=number))
+    return row
+
+
 def chain_letters(now_ms: int = NOW_MS + 1_000) -> str:
     (row,) = Query.objects.all()
     alone = chain_of(row, newest_batch(row), now_ms=now_ms)
@@ -57,18 +65,14 @@ def chain_letters(now_ms: int = NOW_MS + 1_000) -> str:
 
 
 def test_a_decided_batch_in_progress_has_its_commits_pending() -> None:
-    row = query()
-    batch(row)
-    decision_row(row, decision(3, number=2))
+    row = decided_batch(2)
     at_coordinator(0, "CompleteCommit")
     at_coordinator(1)
     assert chain_letters() == "DDDwww"
     links = chain_of(row, newest_batch(row), now_ms=NOW_MS + 1_000)
     assert links[0] == ChainLink(BatchStep.PLANNED, LinkState.DONE, NOW_MS - 2_000, "offsets/3 is there")
-    assert (
-        links[3].evidence
-        == f"1 of 2 transactions committed, {sink_transaction(1).transactional_id} still open"
-    )
+    second = sink_transaction(1).transactional_id
+    assert links[3].evidence == f"1 of 2 transactions committed, {second} still open"
 
 
 @cases(
@@ -82,9 +86,7 @@ def test_a_decided_batch_in_progress_has_its_commits_pending() -> None:
 def test_a_decision_is_completed_by_its_driver_or_by_recovery(
     columns: dict[str, Any], after_ms: int, wanted: str, why: str
 ) -> None:
-    row = query(**columns)
-    batch(row)
-    decision_row(row, decision(3))
+    decided_batch(**columns)
     at_coordinator()
     assert chain_letters(NOW_MS + after_ms) == wanted, why
 
@@ -99,17 +101,13 @@ def test_a_decision_is_completed_by_its_driver_or_by_recovery(
 def test_a_link_follows_the_coordinators_state(
     state: str, columns: dict[str, Any], wanted: str, why: str
 ) -> None:
-    row = query()
-    batch(row)
-    decision_row(row, decision(3))
+    decided_batch()
     at_coordinator(0, state, **columns)
     assert chain_letters() == wanted, why
 
 
 def test_an_id_with_later_transactions_is_checked_in_its_history() -> None:
-    row = query()
-    batch(row)
-    decision_row(row, decision(3))
+    decided_batch()
     at_coordinator(0, "Empty", producer_epoch=4, started_ms=None)
     assert chain_letters() == "DDD?ww"
     factories.recent_end(NAME, TransitionKind.COMMIT, producer_id=4_000, started_ms=NOW_MS)
@@ -120,22 +118,17 @@ def test_coordinators_records_take_precedence_over_the_ledger() -> None:
     row = query(finished=3)
     over = batch(row, committed_ms=NOW_MS + 400)
     decision_row(row, decision(3, number=2), decision_end(3))
-    committed = chain_of(row, over, now_ms=NOW_MS + 1_000)[3]
-    assert "2 not confirmed by a coordinator: no record of their ids is known" in committed.evidence
+
+    def committed() -> ChainLink:
+        return chain_of(row, over, now_ms=NOW_MS + 10_000)[3]
+
+    assert "2 not confirmed by a coordinator: no record of their ids is known" in committed().evidence
     at_coordinator(0, "CompleteCommit", updated_ms=NOW_MS + 60)
     at_coordinator(1, "CompleteCommit", updated_ms=NOW_MS + 70)
-    committed = chain_of(row, over, now_ms=NOW_MS + 1_000)[3]
-    assert committed.evidence == "2 of 2 coordinators: CompleteCommit"
-    assert committed.at_ms == NOW_MS + 70
-
-
-def test_a_reused_id_is_not_confirmed_by_its_coordinator() -> None:
-    row = query(finished=3)
-    over = batch(row, committed_ms=NOW_MS + 400)
-    decision_row(row, decision(3), decision_end(3))
-    at_coordinator(0, started_ms=NOW_MS + 9_000, updated_ms=NOW_MS + 9_000)
-    committed = chain_of(row, over, now_ms=NOW_MS + 10_000)[3]
-    assert committed.evidence.endswith("1 not confirmed by a coordinator: its id used again since")
+    assert committed()[2:4] == (NOW_MS + 70, "2 of 2 coordinators: CompleteCommit")
+    again = {"started_ms": NOW_MS + 9_000, "updated_ms": NOW_MS + 9_000}
+    Transaction.objects.filter(transactional_id=NAME).update(state="Ongoing", **again)
+    assert committed().evidence.endswith("1 not confirmed by a coordinator: its id used again since")
 
 
 def test_the_newest_round_decides() -> None:
@@ -153,32 +146,25 @@ def test_a_complete_chain_and_the_next_batch_are_read() -> None:
     decision_row(row, decision(3), decision_end(3))
     assert chain_letters() == "DDDDDD"
     batch(row, 4)
+    # It was planned before the checkpoint was put back.
+    batch(row, 9)
     Query.objects.update(planned=4)
     assert chain_letters() == "Dwwwww"
+    row.refresh_from_db()
+    newest = newest_batch(row)
+    assert newest is not None
+    assert newest.batch_id == 4
     assert letters(chain_of(row, over)) == "DDDDDD", "an older one is told as well"
 
 
-def test_a_batch_that_was_planned_before_the_checkpoint_was_put_back_is_not_the_newest() -> None:
-    row = query(planned=3)
-    batch(row, 3)
-    batch(row, 9)
-    newest = newest_batch(row)
-    assert newest is not None
-    assert newest.batch_id == 3
-
-
-def test_a_query_known_only_by_its_listener_has_a_chain() -> None:
+def test_a_query_known_only_by_its_listener_has_a_chain_and_one_without_batches_waits() -> None:
     row = query(checkpoint="", planned=None, finished=None, planned_ms=None, sink="kafka", ledger_id="")
-    batch(row, 4, planned_ms=None, offsets=[], started_ms=NOW_MS, duration_ms=50)
-    batch(row, 2, planned_ms=None, offsets=[], started_ms=NOW_MS, duration_ms=50)
+    for number in (4, 2):
+        batch(row, number, planned_ms=None, offsets=[], started_ms=NOW_MS, duration_ms=50)
     assert chain_letters() == "DD---D"
     assert chain_of(row, newest_batch(row))[5].at_ms == NOW_MS + 50
-
-
-def test_a_query_without_batches_has_a_waiting_chain() -> None:
-    row = query(planned=None, finished=None)
-    assert letters(chain_of(row, None)) == "wwwwww"
-    assert letters(chains_of([row])[row.pk]) == "wwwwww"
+    new = query("new", planned=None, finished=None)
+    assert letters(chain_of(new, None)) == letters(chains_of([new])[new.pk]) == "wwwwww"
 
 
 def test_many_chains_are_read_in_few_database_queries() -> None:
@@ -218,10 +204,18 @@ def safe_to_stop(row: Query, *, after_ms: int = 0) -> RestartSafety:
     return safe_to_restart(row, NOW_MS + after_ms)
 
 
-def test_safe_between_batches() -> None:
+def test_a_restart_is_safe_unless_it_would_fail_and_names_the_open_ids_of_a_batch() -> None:
     factories.collectors("checkpoints")
     row = query(finished=3)
     assert safe_to_stop(row) == RestartSafety(True, "orders is safe to restart.", kill=True)
+    Query.objects.update(finished=2)
+    row.refresh_from_db()
+    at_coordinator()
+    factories.transaction("orders-ffffffff-p0-g1-b1-s0")
+    found = safe_to_stop(row)
+    assert (found.safe, found.open_ids) == (True, (NAME,))
+    row.restart_words, row.detail = "fails: x", {"restart": {"severity": "critical"}}
+    assert safe_to_stop(row).sentence == "Do not restart orders now: a restart fails: x."
 
 
 def test_only_a_batch_that_stays_uncommitted_changes_the_answer() -> None:
@@ -277,27 +271,19 @@ def test_a_stopped_driver_with_a_prepared_batch_is_named_with_its_deadline(
     assert found.sentence.startswith("Restart orders ")
 
 
-def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
+def test_an_unread_query_has_no_answer() -> None:
     factories.collectors("checkpoints")
-    row = query()
-    at_coordinator()
-    factories.transaction("orders-ffffffff-p0-g1-b1-s0")
-    found = safe_to_stop(row)
-    assert (found.safe, found.open_ids) == (True, (NAME,))
+    for columns, word in (
+        ({"checkpoint": ""}, "no configured root holds its checkpoint"),
+        ({"error": "permission denied"}, "permission denied"),
+    ):
+        found = safe_to_stop(query(word, finished=3, **columns))
+        assert found.safe is None
+        assert word in found.sentence
 
 
-@cases(
-    ({"checkpoint": ""}, "no configured root holds its checkpoint"),
-    ({"error": "permission denied"}, "permission denied"),
-)
-def test_an_unread_query_has_no_answer(columns: dict[str, Any], word: str) -> None:
-    factories.collectors("checkpoints")
-    found = safe_to_stop(query(finished=3, **columns))
-    assert found.safe is None
-    assert word in found.sentence
-
-
-def test_an_absent_or_late_collector_gives_no_answer() -> None:
+def test_an_absent_or_late_collector_gives_no_answer_but_a_single_failed_poll_changes_none() -> None:
+    """Spark removes files while they are read: a gap of a moment made three polls of 25 unknown."""
     row = query(finished=3)
     assert safe_to_stop(row).reasons == ("no collector reads checkpoints",)
     factories.collectors("checkpoints")
@@ -305,21 +291,9 @@ def test_an_absent_or_late_collector_gives_no_answer() -> None:
     assert safe_to_stop(row, after_ms=30_001).reasons == ("the collector of checkpoints is behind",)
     gap = factories.gap("checkpoints", f"query:{row.ident}")
     assert safe_to_stop(row).reasons == (gap.reason,)
-
-
-def test_a_single_failed_poll_changes_no_answer() -> None:
-    """Spark removes files while they are read: a gap of a moment made three polls of 25 unknown."""
-    factories.collectors("checkpoints")
-    row = query(finished=3, seen_ms=NOW_MS, error="offsets/3 vanished")
-    factories.gap("checkpoints", f"query:{row.ident}")
+    row.seen_ms, row.error = NOW_MS, "offsets/3 vanished"
     assert safe_to_stop(row, after_ms=30_000).safe is True
     assert safe_to_stop(row, after_ms=30_001).safe is None
-
-
-def test_a_restart_that_would_fail_is_not_safe() -> None:
-    factories.collectors("checkpoints")
-    row = query(finished=3, restart_words="fails: x", detail={"restart": {"severity": "critical"}})
-    assert safe_to_stop(row).sentence == "Do not restart orders now: a restart fails: x."
 
 
 def test_a_cluster_leaves_out_queries_that_are_gone() -> None:

@@ -6,28 +6,14 @@ from collections import Counter
 import pytest
 
 from dashboard.evaluation.snapshot import SnapshotReader
-from dashboard.models import (
-    Cluster,
-    Collector,
-    GapRecord,
-    PartitionRecord,
-    Recent,
-    StateCount,
-    Transaction,
-)
+from dashboard.models import Cluster, Collector, GapRecord, PartitionRecord, Recent, StateCount, Transaction
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease
 from dashboard.system import capabilities
 from dashboard.transactions import reconcile_store, store
 from dashboard.transactions.reconcile_store import ReconciledRows
 from fenceline.decode.tail_batch import TailBatch
-from fenceline.facts import (
-    NOT_REPORTED,
-    Tombstone,
-    TopicPartitions,
-    TransactionRecord,
-    TransactionState,
-)
+from fenceline.facts import NOT_REPORTED, Tombstone, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 from fenceline.limits import Limits
@@ -70,13 +56,25 @@ def states() -> dict[str, int]:
     return dict(counted)
 
 
+def ended(lease: Lease, name: str = "a") -> Correction:
+    """Return that its coordinator has aborted the transaction of a row as it is now."""
+    return Correction(record(name, TransactionState.COMPLETE_ABORT), known_row(lease, name))
+
+
+def gone(lease: Lease, name: str, **fields: bool) -> Correction:
+    return Correction(Tombstone(name), known_row(lease, name), **fields)
+
+
+def listed(*names: str) -> Reconciliation:
+    """Return a list that is the only source."""
+    return reconciliation_of(*(Correction(record(name), None) for name in names), alone=True)
+
+
 def test_a_row_is_corrected_to_its_coordinators_state(tail: Lease, reconciler: Lease) -> None:
     read(tail, batch_of(record("a"), record("b")))
     said = record("a", TransactionState.COMPLETE_ABORT, epoch=1)._replace(partitions=())
-    poll = reconciliation_of(
-        Correction(said, known_row(reconciler, "a")), agreed=1, requests=3, broker_ms=12.4
-    )
-    assert save(reconciler, poll) == 1
+    correction = Correction(said, known_row(reconciler, "a"))
+    assert save(reconciler, reconciliation_of(correction, agreed=1, requests=3, broker_ms=12.4)) == 1
     row = Transaction.objects.get(transactional_id="a")
     assert (row.state, row.producer_epoch, row.partition_count) == ("CompleteAbort", 1, 0)
     assert (row.log_partition, row.log_offset) == (3, -1)
@@ -91,29 +89,17 @@ def test_a_row_is_corrected_to_its_coordinators_state(tail: Lease, reconciler: L
 
 def test_a_record_saved_meanwhile_takes_precedence(tail: Lease, reconciler: Lease) -> None:
     read(tail, batch_of(record("a"), record("gone")))
-    judged, gone = known_row(reconciler, "a"), known_row(reconciler, "gone")
+    judged = ended(reconciler), gone(reconciler, "gone")
     read(tail, batch_of(record("a", TransactionState.PREPARE_COMMIT), record("gone"), previous=10, end=20))
-    poll = reconciliation_of(
-        Correction(record("a", TransactionState.COMPLETE_ABORT), judged),
-        Correction(Tombstone("gone"), gone),
-    )
-    assert save(reconciler, poll) == 0
-    assert (
-        save(reconciler, reconciliation_of(Correction(record("a", TransactionState.COMPLETE_ABORT), None)))
-        == 0
-    )
+    assert save(reconciler, reconciliation_of(*judged)) == 0
+    assert save(reconciler, reconciliation_of(judged[0]._replace(ours=None))) == 0
     assert states() == {"PrepareCommit": 1, "Ongoing": 1}
     assert Collector.objects.get(name="reconcile").detail["corrected"] == 0
 
 
 def test_the_next_record_replaces_a_correction(tail: Lease, reconciler: Lease) -> None:
     read(tail, batch_of(record("a")))
-    save(
-        reconciler,
-        reconciliation_of(
-            Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a"))
-        ),
-    )
+    save(reconciler, reconciliation_of(ended(reconciler)))
     save(reconciler, reconciliation_of(Correction(record("new", TransactionState.EMPTY), None)))
     assert states() == {"CompleteAbort": 1, "Empty": 1}
     read(tail, batch_of(record("a", epoch=5), record("new"), previous=10, end=20))
@@ -127,9 +113,19 @@ def test_an_id_deleted_by_its_coordinator_is_removed_and_its_history_expires(
 ) -> None:
     read(tail, batch_of(record("a", TransactionState.EMPTY)))
     assert not Recent.objects.exists()
-    assert save(reconciler, reconciliation_of(Correction(Tombstone("a"), known_row(reconciler, "a")))) == 1
+    assert save(reconciler, reconciliation_of(gone(reconciler, "a"))) == 1
     assert states() == {}
     assert Recent.objects.get().expired_ms == NOW_MS
+
+
+def test_rows_outside_of_the_scope_are_removed_and_count_as_no_correction(
+    tail: Lease, reconciler: Lease
+) -> None:
+    read(tail, batch_of(record("pay"), record("orders")))
+    assert save(reconciler, reconciliation_of(outside=(gone(reconciler, "orders", hidden=True),))) == 0
+    assert list(Transaction.objects.values_list("transactional_id", flat=True)) == ["pay"]
+    assert states() == {"Ongoing": 1}
+    assert Collector.objects.get(name="reconcile").detail["corrected"] == 0
 
 
 def test_a_poll_without_changes_raises_no_revision(tail: Lease, reconciler: Lease) -> None:
@@ -149,65 +145,38 @@ def test_trouble_ends_with_the_next_poll(reconciler: Lease) -> None:
     assert GapRecord.objects.get().until_ms == NOW_MS
 
 
-def test_rows_outside_of_the_scope_are_removed_and_count_as_no_correction(
-    tail: Lease, reconciler: Lease
-) -> None:
-    read(tail, batch_of(record("pay"), record("orders")))
-    outside = Correction(Tombstone("orders"), known_row(reconciler, "orders"), hidden=True)
-    assert save(reconciler, reconciliation_of(outside=(outside,))) == 0
-    assert list(Transaction.objects.values_list("transactional_id", flat=True)) == ["pay"]
-    assert states() == {"Ongoing": 1}
-    assert Collector.objects.get(name="reconcile").detail["corrected"] == 0
-
-
 def test_without_a_tail_every_listed_id_becomes_a_row(tail: Lease, reconciler: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     assert ReconciledRows(reconciler).without_tail()
-    names = [f"a-{number}" for number in range(4_500)]
-    poll = reconciliation_of(*(Correction(record(name), None) for name in names), alone=True)
-    assert save(reconciler, poll) == 4_500
+    assert save(reconciler, listed(*(f"a-{number}" for number in range(4_500)))) == 4_500
     assert states() == {"Ongoing": 4_500}
     assert set(Transaction.objects.values_list("log_offset", "application")) == {(-1, "a")}
     assert Collector.objects.get(name="reconcile").seen_through_ms == NOW_MS
-    gone = Correction(Tombstone("a-0"), known_row(reconciler, "a-0"))
     changed = Correction(record("a-1", TransactionState.EMPTY), known_row(reconciler, "a-1"))
-    assert save(reconciler, reconciliation_of(gone, changed, alone=True)) == 2
+    assert save(reconciler, reconciliation_of(gone(reconciler, "a-0"), changed, alone=True)) == 2
     assert states() == {"Ongoing": 4_498, "Empty": 1}
 
 
 def test_records_take_precedence_once_the_topic_is_readable(tail: Lease, reconciler: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    save(reconciler, reconciliation_of(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
-    late = reconciliation_of(
-        Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a")),
-        Correction(record("c"), None),
-        Correction(Tombstone("b"), known_row(reconciler, "b")),
-        alone=True,
-    )
+    save(reconciler, listed("a", "b"))
+    late = (ended(reconciler), Correction(record("c"), None), gone(reconciler, "b"))
     read(tail, batch_of(record("a", TransactionState.EMPTY)))
+    assert states() == {"Empty": 1, "Ongoing": 1}
     assert not ReconciledRows(reconciler).without_tail()
-    assert save(reconciler, late) == 0
+    assert save(reconciler, reconciliation_of(*late, alone=True)) == 0
     rows = Transaction.objects.order_by("transactional_id").values_list("transactional_id", "log_offset")
     assert list(rows) == [("a", 9), ("b", -1)]
     # What is only in a list is judged like any row from now on.
-    assert save(reconciler, reconciliation_of(Correction(Tombstone("b"), known_row(reconciler, "b")))) == 1
-    assert [row.state for row in Transaction.objects.all()] == ["Empty"]
-
-
-def test_states_stay_correct_when_the_topic_becomes_readable(tail: Lease, reconciler: Lease) -> None:
-    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    save(reconciler, reconciliation_of(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
-    read(tail, batch_of(record("a", TransactionState.EMPTY)))
-    assert states() == {"Empty": 1, "Ongoing": 1}
+    assert save(reconciler, reconciliation_of(gone(reconciler, "b"))) == 1
+    assert states() == {"Empty": 1}
 
 
 def test_states_stay_correct_when_a_correction_comes_between_a_tail_s_read_and_its_save(
     tail: Lease, reconciler: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(tail, batch_of(record("a")))
-    poll = reconciliation_of(
-        Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a"))
-    )
+    poll = reconciliation_of(ended(reconciler))
     monkeypatch.setattr(store, "_log_strange", lambda folded: save(reconciler, poll))
     read(tail, batch_of(record("a", TransactionState.EMPTY), previous=10, end=20))
     assert states() == {"Empty": 1}
@@ -233,24 +202,26 @@ def test_rows_are_read_as_they_are_compared(tail: Lease, reconciler: Lease, take
     second = take("transaction_state-1")
     leases.renew(second, seen_through_ms=NOW_MS - 9)
     assert both.read_through_ms() is None
-    read(
-        tail,
-        batch_of(record("a"), record("b", TransactionState.EMPTY)._replace(partitions=None, started_ms=None)),
-    )
+    # No list is proof against a topic that was never read.
+    unread = TailBatch(record_table({}), (), seen_through_ms=NOW_MS, behind=0)
+    store.save_batch(tail, unread, topic_id="", rate=0.0, now_ms=NOW_MS)
+    assert ReconciledRows(reconciler).read_through_ms() is None
+    idle = record("b", TransactionState.EMPTY)._replace(partitions=None, started_ms=None)
+    read(tail, batch_of(record("a"), idle))
     assert both.read_through_ms() == NOW_MS - 9
     opened = KnownTransaction(TransactionState.ONGOING, 7, 8, 0, NOW_MS - 500, 2)
+    empty = KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)
     assert both.open_rows() == {"a": opened}
-    expected = {"a": opened, "b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}
-    assert dict(both.all_rows()) == expected
-    assert both.known_rows(["b", "c"]) == {"b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}
+    assert dict(both.all_rows()) == {"a": opened, "b": empty}
+    assert both.known_rows(["b", "c"]) == {"b": empty}
 
 
 def test_a_topic_that_is_missing_is_a_blind_spot_once_two_lists_in_a_row_have_entries(
     tail: Lease, reconciler: Lease
 ) -> None:
     reasons = []
-    for listed in (1, 0, 3, 2, 5):
-        save(reconciler, reconciliation_of(listed=listed))
+    for ids in (1, 0, 3, 2, 5):
+        save(reconciler, reconciliation_of(listed=ids))
         reasons.append(reconcile_store.absence_reason(reconciler.cluster_id, NOW_MS))
     assert reasons[:3] == [None, "", None]
     assert not ReconciledRows(reconciler).without_tail()
@@ -295,8 +266,8 @@ def test_an_empty_list_is_no_proof_where_ids_may_be_hidden(
 
 
 def test_a_list_that_leaves_ids_out_takes_no_proof_back(reconciler: Lease) -> None:
-    for listed in 1, 1:
-        save(reconciler, reconciliation_of(listed=listed))
+    for _ in range(2):
+        save(reconciler, reconciliation_of(listed=1))
     for unseen in (), ("broker 1: it does not list transactions",):
         save(reconciler, reconciliation_of(unseen=unseen))
         assert "keeps no" in (reconcile_store.absence_reason(reconciler.cluster_id, NOW_MS) or "")
@@ -316,16 +287,8 @@ def test_an_open_transaction_that_may_not_be_described_any_more_is_a_gap_of_its_
 
 
 def test_a_transaction_that_is_only_listed_is_open_since_then_at_least(reconciler: Lease) -> None:
-    listed = TransactionRecord(
-        "a", TransactionState.ONGOING, 7, NOT_REPORTED, NOT_REPORTED, None, NOW_MS, None
-    )
-    save(reconciler, reconciliation_of(Correction(listed, None), alone=True))
+    said = TransactionRecord("a", TransactionState.ONGOING, 7, NOT_REPORTED, NOT_REPORTED, None, NOW_MS, None)
+    save(reconciler, reconciliation_of(Correction(said, None), alone=True))
     reader = SnapshotReader(reconciler.cluster)
     (found,) = reader.read(now_ms=NOW_MS + 70_000, limits=Limits()).transactions
     assert found.started_ms == NOW_MS
-
-
-def test_no_list_is_proof_against_a_topic_that_was_never_read(tail: Lease, reconciler: Lease) -> None:
-    seen = TailBatch(record_table({}), (), seen_through_ms=NOW_MS, behind=0)
-    store.save_batch(tail, seen, topic_id="", rate=0.0, now_ms=NOW_MS)
-    assert ReconciledRows(reconciler).read_through_ms() is None

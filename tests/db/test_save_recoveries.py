@@ -31,6 +31,12 @@ pytestmark = pytest.mark.sql
 PAYMENTS = TopicPartition("payments", 0)
 
 
+def opened(scenario: TakeoverScenario, at_ms: int = NOW_MS) -> None:
+    """Read the takeover, and let a tick make its recovery."""
+    scenario.read(*TAKEOVER)
+    scenario.tick(at_ms)
+
+
 @pytest.fixture
 def scenario(take: Take) -> TakeoverScenario:
     scenario = TakeoverScenario(take)
@@ -41,38 +47,32 @@ def scenario(take: Take) -> TakeoverScenario:
 def test_a_recovery_keeps_its_blocked_groups_after_they_continue(scenario: TakeoverScenario) -> None:
     scenario.unblock()
     scenario.tick()
-    scenario.read(*TAKEOVER)
+    opened(scenario)
+    # No recovery is opened twice.
     scenario.tick()
     row = Recovery.objects.get()
     assert (row.cause, row.transactional_id, row.producer_epoch) == ("takeover", "payments-1", 5)
     assert (row.opened_ms, row.begun_ms, row.completed_ms) == (NOW_MS - 1_000, BEGUN_MS, NOW_MS - 990)
     assert row.pins == [["payments", 0, 100, "old"]]
     assert [each[:5] for each in row.waited] == [["billing", "payments", 0, 100, NOW_MS - 5_000]]
+    assert Collector.objects.get(name=recovery_store.NAME).seen_through_ms == NOW_MS
 
 
-def test_the_search_begins_at_the_blocked_lso(scenario: TakeoverScenario) -> None:
-    scenario.read(*TAKEOVER)
-    scenario.tick()
-    (row,) = recovery_store.waiting_for_a_search(scenario.lease.cluster_id)
-    assert recovery_evidence.search_starts(row) == {PAYMENTS: 100}
-
-
-def test_without_a_blocked_lso_the_search_begins_at_the_last_end_before_the_transaction(take: Take) -> None:
+@cases((True, 100), (False, 95))
+def test_the_search_begins_at_the_blocked_lso_or_at_the_last_end_before_the_transaction(
+    take: Take, is_blocked: bool, start: int
+) -> None:
     scenario = TakeoverScenario(take)
-    PinRecord.objects.all().delete()
+    if not is_blocked:
+        PinRecord.objects.all().delete()
     scenario.tick()
-    scenario.read(*TAKEOVER)
-    scenario.tick()
-    assert recovery_evidence.search_starts(Recovery.objects.get()) == {PAYMENTS: 95}
+    opened(scenario)
+    (row,) = recovery_store.waiting_for_a_search(scenario.lease.cluster_id)
+    assert recovery_evidence.search_starts(row) == {PAYMENTS: start}
 
 
 def test_a_recovery_is_unblocked_and_ends_when_its_id_commits_again(scenario: TakeoverScenario) -> None:
-    scenario.read(*TAKEOVER)
-    scenario.tick()
-    row = Recovery.objects.get()
-    recovery_store.save_lost(scenario.lease, {row: [LostRecords(*PAYMENTS, 100, 119, 20, True)]})
-    scenario.tick(NOW_MS + 1_000)
-    assert Recovery.objects.get().released_ms is None
+    assert search(scenario, BOUNDS).released_ms is None
     scenario.unblock()
     scenario.tick(NOW_MS + 2_500)
     row = Recovery.objects.get()
@@ -86,8 +86,7 @@ def test_a_recovery_is_unblocked_and_ends_when_its_id_commits_again(scenario: Ta
 
 
 def test_an_unavailable_partition_is_recorded_as_such(scenario: TakeoverScenario) -> None:
-    scenario.read(*TAKEOVER)
-    scenario.tick()
+    opened(scenario)
     PartitionRecord.objects.all().delete()
     row = Recovery.objects.get()
     assert recovery_evidence.search_starts(row) == {}
@@ -99,8 +98,7 @@ def test_an_unavailable_partition_is_recorded_as_such(scenario: TakeoverScenario
 
 def two_to_search(scenario: TakeoverScenario) -> list[Recovery]:
     """Return two recoveries that wait for a search, the second one at offset 9."""
-    scenario.read(*TAKEOVER)
-    scenario.tick()
+    opened(scenario)
     copy = Recovery.objects.get()
     copy.pk, copy.log_offset = None, 9
     copy.save()
@@ -138,8 +136,7 @@ def test_losses_that_take_long_to_find_are_saved_meanwhile(
 
 
 def test_a_revised_verdict_updates_its_recovery(scenario: TakeoverScenario) -> None:
-    scenario.read(*TAKEOVER)
-    scenario.tick()
+    opened(scenario)
     TransitionRecord.objects.filter(kind="takeover").update(
         kind="timeout", confidence="probable", rev=Cluster.objects.get().rev + 1
     )
@@ -150,34 +147,24 @@ def test_a_revised_verdict_updates_its_recovery(scenario: TakeoverScenario) -> N
 
 def test_an_abort_before_the_first_tick_opens_no_recovery(take: Take) -> None:
     scenario = TakeoverScenario(take)
-    scenario.read(*TAKEOVER)
-    scenario.tick()
+    opened(scenario)
     scenario.tick()
     assert not Recovery.objects.exists()
 
 
-def test_an_old_abort_opens_no_recovery(scenario: TakeoverScenario) -> None:
-    scenario.read(*TAKEOVER)
-    scenario.tick(NOW_MS + 3_700_000)
-    assert not Recovery.objects.exists()
-
-
-def test_recoveries_beyond_the_limit_are_counted_in_a_gap(
-    scenario: TakeoverScenario, monkeypatch: pytest.MonkeyPatch
+@cases((3_700_000, 1_000, 0, "it is old"), (0, 0, 1, "more than the limit"))
+def test_an_old_abort_opens_no_recovery_and_those_beyond_the_limit_are_counted_in_a_gap(
+    scenario: TakeoverScenario,
+    monkeypatch: pytest.MonkeyPatch,
+    after_ms: int,
+    most: int,
+    count: int,
+    why: str,
 ) -> None:
-    monkeypatch.setattr(recovery_store, "MOST_OPEN", 0)
-    scenario.read(*TAKEOVER)
-    scenario.tick()
-    gap = GapRecord.objects.get(source=recovery_store.NAME)
-    assert (gap.scope, gap.count, Recovery.objects.count()) == ("recoveries", 1, 0)
-
-
-def test_no_recovery_is_opened_twice(scenario: TakeoverScenario) -> None:
-    scenario.read(*TAKEOVER)
-    scenario.tick()
-    scenario.tick()
-    assert Recovery.objects.count() == 1
-    assert Collector.objects.get(name=recovery_store.NAME).seen_through_ms == NOW_MS
+    monkeypatch.setattr(recovery_store, "MOST_OPEN", most)
+    opened(scenario, NOW_MS + after_ms)
+    gaps = GapRecord.objects.filter(source=recovery_store.NAME).values_list("scope", "count")
+    assert (list(gaps), Recovery.objects.count()) == ([("recoveries", count)] * count, 0), why
 
 
 @cases(((0, 0), 0), ((264, 3_400), 3_600_000), ((3_400, 264), -3_600_000), ((4_900, 4_900), 200))
@@ -215,8 +202,7 @@ def test_a_revised_verdict_keeps_its_instants_of_the_local_clock(take: Take) -> 
 
 def search(scenario: TakeoverScenario, lost: LostRecords) -> Recovery:
     """Read the log of the recovery."""
-    scenario.read(*TAKEOVER)
-    scenario.tick()
+    opened(scenario)
     recovery_store.save_lost(scenario.lease, {Recovery.objects.get(): [lost]})
     scenario.tick(NOW_MS + 1_000)
     return Recovery.objects.get()
@@ -244,38 +230,29 @@ def test_a_recreated_topic_is_neither_read_nor_waited_for(scenario: TakeoverScen
     assert not recovery_store.waiting_for_topics(scenario.lease)
 
 
+def orders_partition() -> None:
+    where = {"cluster": Cluster.objects.get(), "topic": "orders", "partition": 0, "topic_id": "any"}
+    PartitionRecord.objects.create(**where, log_start=0, lso=7, high_watermark=9, seen_ms=NOW_MS, rev=1)
+
+
 def test_a_topic_that_is_no_longer_polled_may_be_deleted(scenario: TakeoverScenario) -> None:
-    row = search(scenario, BOUNDS)
-    PartitionRecord.objects.all().delete()
-    assert recovery_evidence.may_be_deleted(row) == {"payments"}
-
-
-def test_a_partition_that_it_held_and_no_report_named_is_one_of_its_own(scenario: TakeoverScenario) -> None:
     """The end of an id whose log cannot be read has the partitions of its last report alone."""
     row = search(scenario, BOUNDS)
     row.pins = [*row.pins, ["orders", 0, 7]]
-    where = {"cluster": Cluster.objects.get(), "topic": "orders", "partition": 0}
-    PartitionRecord.objects.create(
-        **where, topic_id="any", log_start=0, lso=7, high_watermark=9, seen_ms=NOW_MS, rev=1
-    )
-    assert recovery_evidence.may_be_deleted(row) == set()
+    orders_partition()
+    assert recovery_evidence.may_be_deleted(row) == set(), "a partition that no report named is its own"
+    PartitionRecord.objects.filter(topic="payments").delete()
+    assert recovery_evidence.may_be_deleted(row) == {"payments"}
 
 
 def test_of_two_topics_only_the_remaining_one_counts(scenario: TakeoverScenario) -> None:
-    orders = TopicPartition("orders", 0)
     two = (TopicPartitions("orders", (0,)), TopicPartitions("payments", (0,)))
-    where = {"cluster": Cluster.objects.get(), "topic": "orders", "partition": 0}
-    PartitionRecord.objects.create(
-        **where, topic_id="kept", log_start=0, lso=7, high_watermark=9, seen_ms=NOW_MS, rev=1
-    )
+    orders_partition()
     scenario.read(*(each._replace(partitions=two) for each in TAKEOVER))
     scenario.tick()
-    row = Recovery.objects.get()
-    found = [
-        LostRecords(*orders, 7, 8, 2, True),
-        LostRecords(*PAYMENTS, 100, None, None, False, DELETED, deleted=True),
-    ]
-    recovery_store.save_lost(scenario.lease, {row: found})
+    gone = LostRecords(*PAYMENTS, 100, None, None, False, DELETED, deleted=True)
+    found = [LostRecords("orders", 0, 7, 8, 2, True), gone]
+    recovery_store.save_lost(scenario.lease, {Recovery.objects.get(): found})
     scenario.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
     PartitionRecord.objects.filter(topic="orders").update(lso=10, high_watermark=10, seen_ms=NOW_MS + 1_500)
@@ -306,7 +283,6 @@ def test_a_topic_first_polled_after_the_beginning_may_be_another_one(
     PinRecord.objects.all().delete()
     PartitionRecord.objects.update(ends=ends)
     scenario.tick()
-    scenario.read(*TAKEOVER)
-    scenario.tick()
+    opened(scenario)
     topic = recovery_evidence.written_topics(Recovery.objects.get())["payments"]
     assert topic == WrittenTopic("payments", "old", since_begin)
