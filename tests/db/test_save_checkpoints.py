@@ -8,15 +8,7 @@ import pytest
 from django.conf import settings
 
 from dashboard.config import CheckpointRoot
-from dashboard.models import (
-    Batch,
-    Cluster,
-    Collector,
-    GapRecord,
-    OperatorStateRecord,
-    Query,
-    SinkDecision,
-)
+from dashboard.models import Batch, Cluster, Collector, GapRecord, OperatorStateRecord, Query, SinkDecision
 from dashboard.streaming import checkpoint_store
 from dashboard.streaming.queries import operator_states
 from dashboard.streaming.registry import find_or_add
@@ -73,21 +65,17 @@ def test_a_checkpoint_becomes_a_query_with_its_batches(save: Save) -> None:
     assert batches == [(2, NOW_MS + 20, NOW_MS + 25), (3, NOW_MS + 30, None)]
 
 
-def test_an_unchanged_checkpoint_writes_no_row(save: Save) -> None:
-    save(checkpoint_look(3, 2))
-    row = Query.objects.get()
-    again = replace(checkpoint_look(3, 2), planned=(), finished=())
-    assert save(again, now_ms=NOW_MS + 5_000) == 0
-    assert (Query.objects.get().rev, Query.objects.get().seen_ms) == (row.rev, NOW_MS + 5_000)
-
-
 def test_a_batch_that_is_finished_later_keeps_the_figures_of_a_listener(save: Save) -> None:
     save(checkpoint_look(3, 2))
+    row = Query.objects.get()
+    unchanged = replace(checkpoint_look(3, 2), planned=(), finished=())
+    assert save(unchanged, now_ms=NOW_MS + 5_000) == 0
+    assert (Query.objects.get().rev, Query.objects.get().seen_ms) == (row.rev, NOW_MS + 5_000)
     Batch.objects.filter(batch_id=3).update(run_id="r-1", input_rows=10, durations={"addBatch": 5})
     save(replace(checkpoint_look(3, 3), planned=()))
-    row = Batch.objects.get(batch_id=3)
-    assert (row.planned_ms, row.committed_ms) == (NOW_MS + 30, NOW_MS + 35)
-    assert (row.run_id, row.input_rows, row.durations) == ("r-1", 10, {"addBatch": 5})
+    batch = Batch.objects.get(batch_id=3)
+    assert (batch.planned_ms, batch.committed_ms) == (NOW_MS + 30, NOW_MS + 35)
+    assert (batch.run_id, batch.input_rows, batch.durations) == ("r-1", 10, {"addBatch": 5})
     assert Query.objects.get().restart == "clean"
 
 
@@ -114,16 +102,19 @@ def test_a_listener_that_came_first_has_made_the_row(save: Save) -> None:
     assert find_or_add(cluster.pk, QUERY_ID, "other").pk == heard.pk
 
 
-def test_a_copy_of_a_folder_is_a_query_of_its_own(save: Save) -> None:
+def test_a_copy_of_a_folder_is_a_query_of_its_own(save: Save, take: Take) -> None:
+    copy = "file:///copies/orders"
     save(checkpoint_look(3, 2))
-    save(checkpoint_look(3, 2), checkpoint_look(4, 3, path="file:///copies/orders"))
+    save(checkpoint_look(3, 2), checkpoint_look(4, 3, path=copy))
     idents = dict(Query.objects.values_list("checkpoint", "ident"))
-    assert idents[PATH] == QUERY_ID
-    assert idents["file:///copies/orders"].startswith(f"{QUERY_ID}@")
-    assert len(idents["file:///copies/orders"]) == len(QUERY_ID) + 9
-    save(checkpoint_look(5, 4, path="file:///copies/orders"))
+    assert (idents[PATH], len(idents[copy])) == (QUERY_ID, len(QUERY_ID) + 9)
+    assert idents[copy].startswith(f"{QUERY_ID}@")
+    save(checkpoint_look(5, 4, path=copy))
     assert Query.objects.count() == 2
     assert find_or_add(Cluster.objects.get().pk, QUERY_ID).checkpoint == PATH
+    save(gone=(copy,))
+    lease = take(checkpoint_store.NAME, previous=Collector.objects.get(name=checkpoint_store.NAME).token)
+    assert list(checkpoint_store.known_folders(lease)) == [PATH]
 
 
 def test_a_folder_without_identity_keeps_its_row_when_that_comes_back(save: Save) -> None:
@@ -189,13 +180,6 @@ def test_a_folder_outside_every_root_is_marked_as_outdated(
     assert save() == 0
 
 
-def test_known_folders_are_read_back(save: Save, take: Take) -> None:
-    save(checkpoint_look(3, 2), checkpoint_look(3, 2, path="file:///copies/orders"))
-    save(gone=("file:///copies/orders",))
-    lease = take(checkpoint_store.NAME, previous=Collector.objects.get(name=checkpoint_store.NAME).token)
-    assert list(checkpoint_store.known_folders(lease)) == [PATH]
-
-
 def test_decisions_of_a_ledger_are_saved_with_their_outcome(save: Save) -> None:
     save(checkpoint_look(3, 2, ledger=ledger_state([decision(3)])))
     row = Query.objects.get()
@@ -222,39 +206,37 @@ def test_decisions_of_a_ledger_are_saved_with_their_outcome(save: Save) -> None:
     assert (Query.objects.get().prepared, Query.objects.get().expires_ms) == (0, None)
 
 
-def test_a_ledger_takes_precedence_over_a_listener(save: Save) -> None:
-    save(checkpoint_look(3, 2, ledger=ledger_state([])))
+def test_a_ledger_takes_precedence_over_a_listener_and_a_file_without_a_time_counts_from_its_poll(
+    save: Save,
+) -> None:
+    ledger = ledger_state([])
+    save(checkpoint_look(3, 2, ledger=ledger))
     Query.objects.update(sink="other")
-    save(checkpoint_look(3, 2, ledger=ledger_state([])))
+    entry = CommitsEntry(2, 1, 5)
+    save(CheckpointObservation(checkpoint(3, 2), ledger, (offsets_entry(3),), (entry,), {}))
     assert Query.objects.get().sink == "exactly_once"
+    assert Batch.objects.get(batch_id=2).committed_ms == NOW_MS
+
+
+TORN = Broken("kafka_exactly_once/ledger.json", Damage.TORN, "cut")
+DENIED = Broken("kafka_exactly_once/3.0.decision", Damage.DENIED, "no")
 
 
 @cases(
-    (4, Decided.PREPARED, "committed", "Spark went on behind it: it was done, and swept away"),
-    (4, Decided.ABORTED, "aborted", "the same of an aborted round"),
-    (2, Decided.PREPARED, None, "the folder was put back to before it"),
+    (4, Decided.PREPARED, ledger_state([]), ["committed"], "it was done, and swept away: Spark went on"),
+    (4, Decided.ABORTED, ledger_state([]), ["aborted"], "the same of an aborted round"),
+    (2, Decided.PREPARED, ledger_state([]), [], "the folder was put back to before it"),
+    # What was decided still waits to be committed.
+    (4, Decided.PREPARED, None, [""], "the ledger was deleted"),
+    (4, Decided.PREPARED, ledger_state([], ledger=TORN), [""], "it is torn"),
+    (4, Decided.PREPARED, ledger_state([], broken=(DENIED,)), [""], "a decision may not be read"),
 )
-def test_decisions_removed_from_a_ledger_end_or_are_deleted(
-    save: Save, finished: int, decided: Decided, outcome: str | None, why: str
+def test_decisions_removed_from_a_ledger_end_or_are_deleted_unless_it_cannot_be_read(
+    save: Save, finished: int, decided: Decided, after: LedgerState | None, outcomes: list[str], why: str
 ) -> None:
     save(checkpoint_look(3, 2, ledger=ledger_state([decision(3, decided)])))
-    save(checkpoint_look(finished + 1, finished, ledger=ledger_state([])))
-    found = [row.outcome for row in SinkDecision.objects.all()]
-    assert found == ([] if outcome is None else [outcome]), why
-
-
-@cases(
-    (1, None),
-    (2, ledger_state([], ledger=Broken("kafka_exactly_once/ledger.json", Damage.TORN, "cut"))),
-    (3, ledger_state([], broken=(Broken("kafka_exactly_once/3.0.decision", Damage.DENIED, "no"),))),
-)
-def test_a_ledger_that_cannot_be_read_ends_nothing(
-    save: Save, number: int, after: LedgerState | None
-) -> None:
-    """Deleted or torn: what was decided still waits to be committed."""
-    save(checkpoint_look(3, 2, ledger=ledger_state([decision(3)])))
-    save(checkpoint_look(5, 4, ledger=after))
-    assert [row.outcome for row in SinkDecision.objects.all()] == [""], f"case {number}"
+    save(checkpoint_look(finished + 1, finished, ledger=after))
+    assert [row.outcome for row in SinkDecision.objects.all()] == outcomes, why
     assert Query.objects.get().sink == "exactly_once"
 
 
@@ -268,21 +250,13 @@ def test_many_observations_are_saved_in_parts(save: Save) -> None:
     assert Query.objects.count() == 50
 
 
-def test_a_file_without_a_time_counts_from_its_poll(save: Save) -> None:
-    entry = CommitsEntry(2, 1, 5)
-    save(CheckpointObservation(checkpoint(3, 2), None, (offsets_entry(3),), (entry,), {}))
-    assert Batch.objects.get(batch_id=2).committed_ms == NOW_MS
-
-
 def test_holes_in_both_logs_are_lost_files_until_a_listener_reports_asynchronous_progress(save: Save) -> None:
     holes = replace(checkpoint_look(5, 2).checkpoint, offsets=(0, 1, 2, 5), commits=(0, 1, 2))
-    save(replace(checkpoint_look(5, 2), checkpoint=holes))
-    row = Query.objects.get()
-    assert (row.restart, row.detail["asynchronous"]) == ("previous_missing", False)
-    Query.objects.update(asynchronous=True)
-    save(replace(checkpoint_look(5, 2), checkpoint=holes))
-    row = Query.objects.get()
-    assert (row.restart, row.detail["asynchronous"]) == ("async", True)
+    for asynchronous, restart in ((False, "previous_missing"), (True, "async")):
+        Query.objects.update(asynchronous=asynchronous)
+        save(replace(checkpoint_look(5, 2), checkpoint=holes))
+        row = Query.objects.get()
+        assert (row.restart, row.detail["asynchronous"]) == (restart, asynchronous)
     assert row.detail["restart"] == {"first_batch": 5, "severity": "info", "remedy": ""}
 
 

@@ -69,32 +69,16 @@ def test_a_position_keeps_the_epoch_of_the_batch_before_it(take: Take) -> None:
 
 def test_every_column_follows_the_newest_record(tail: Lease) -> None:
     save(tail, batch_of(record("a")))
-    save(
-        tail,
-        batch_of(
-            record("a", TransactionState.COMPLETE_COMMIT, epoch=4)._replace(partitions=(), started_ms=None),
-            previous=10,
-            end=12,
-        ),
-    )
+    row = Transaction.objects.get()
+    assert transaction_queries.partitions_of(row) == record("a").partitions
+    assert row.partition_count == 3
+    committed = record("a", TransactionState.COMPLETE_COMMIT, epoch=4)
+    save(tail, batch_of(committed._replace(partitions=(), started_ms=None), previous=10, end=12))
     row = Transaction.objects.get()
     expected = ("CompleteCommit", 4, None, 0)
     assert (row.state, row.producer_epoch, row.started_ms, row.partition_count) == expected
     assert (row.log_partition, row.log_offset) == (3, 11)
     assert transaction_queries.partitions_of(row) == ()
-
-
-def test_partitions_are_read_back_as_they_were(tail: Lease) -> None:
-    save(tail, batch_of(record("a")))
-    row = Transaction.objects.get()
-    assert transaction_queries.partitions_of(row) == record("a").partitions
-    assert row.partition_count == 3
-
-
-def test_a_tombstone_removes_the_row(tail: Lease) -> None:
-    save(tail, batch_of(record("a"), record("b")))
-    save(tail, batch_of(Tombstone("a"), previous=10, end=11))
-    assert [row.transactional_id for row in Transaction.objects.all()] == ["b"]
 
 
 @pytest.mark.parametrize("previous", [None, 9, 11])
@@ -116,39 +100,34 @@ def test_any_bytes_are_an_id_that_is_found_again(tail: Lease, raw: bytes) -> Non
     assert transaction_queries.find_transaction("prod", "~" + bytes(row.key).hex()) == row
 
 
-def test_two_spellings_of_an_id_are_one_row(tail: Lease) -> None:
-    save(tail, batch_of(record("a.b")))
+def test_two_spellings_of_an_id_are_one_row_that_a_tombstone_removes(tail: Lease) -> None:
+    save(tail, batch_of(record("a.b"), record("b")))
     assert transaction_queries.find_transaction("prod", "a\\x2eb") is not None
+    save(tail, batch_of(Tombstone("a.b"), previous=10, end=11))
+    assert [row.transactional_id for row in Transaction.objects.all()] == ["b"]
 
 
 def test_trouble_is_a_gap_until_the_next_poll(tail: Lease) -> None:
+    def gaps() -> list[str]:
+        return [gap.reason for gap in visibility.noun_visibility("prod", now_ms=NOW_MS).gaps]
+
     assert collector_store.save_trouble(tail, "cannot reach it", now_ms=NOW_MS)
     assert not collector_store.save_trouble(tail, "cannot reach it", now_ms=NOW_MS + 1)
-    assert [gap.reason for gap in visibility.noun_visibility("prod", now_ms=NOW_MS).gaps] == [
-        "cannot reach it"
-    ]
-    assert Collector.objects.get().error == "cannot reach it"
+    assert (gaps(), Collector.objects.get().error) == (["cannot reach it"], "cannot reach it")
     save(tail, batch_of(record("a")))
-    assert visibility.noun_visibility("prod", now_ms=NOW_MS).gaps == []
+    assert gaps() == []
     gap = GapRecord.objects.get()
     assert (gap.since_ms, gap.until_ms, gap.count) == (NOW_MS, NOW_MS, 2)
 
 
-def test_undecoded_records_are_counted_by_reason(tail: Lease) -> None:
+def test_undecoded_records_are_counted_by_reason_and_compacted_offsets_in_one_gap(tail: Lease) -> None:
     encoded = encode_value(record("a"))
-    for previous, end in ((None, 1), (1, 2)):
-        moves = (PositionMove(0, previous, end, end),)
-        strange = [
-            RawRecord(bad, end - 1)
-            for bad in (b"\x00\x63", b"\x00\x63", encoded[:16] + b"\x2a" + encoded[17:])
-        ]
-        save(tail, TailBatch(record_table({0: {encode_key("a"): strange}}), moves))
-    assert Collector.objects.get().undecoded == {"value_version": 4, "status": 2}
-
-
-def test_compacted_offsets_are_counted_in_one_gap(tail: Lease) -> None:
+    bad_status = encoded[:16] + b"\x2a" + encoded[17:]
     for previous, end in ((None, 100), (100, 200)):
-        save(tail, TailBatch(record_table({}), (PositionMove(0, previous, end, end),), compacted=40))
+        moves = (PositionMove(0, previous, end, end),)
+        strange = [RawRecord(bad, end - 1) for bad in (b"\x00\x63", b"\x00\x63", bad_status)]
+        save(tail, TailBatch(record_table({0: {encode_key("a"): strange}}), moves, compacted=40))
+    assert Collector.objects.get().undecoded == {"value_version": 4, "status": 2}
     gap = GapRecord.objects.get(scope="compaction")
     assert (gap.count, gap.until_ms) == (80, NOW_MS)
 
@@ -164,35 +143,24 @@ def test_a_replaced_topic_leaves_no_row_and_a_gap_with_the_reason(tail: Lease) -
 
 def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(tail: Lease) -> None:
     save(tail, batch_of(record("a")))
-    collector_store.sync_clusters(["other"])
-    assert [row.name for row in visibility.configured_clusters()] == ["other"]
-    assert (
-        transaction_queries.transaction_page(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total
-        == 0
-    )
-    assert leases.unheld_clusters("transaction_state") == {"transaction_state": ["other"]}
-    collector_store.sync_clusters(["prod", "other"])
-    assert (
-        transaction_queries.transaction_page(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total
-        == 1
-    )
+    for names, total in ((["other"], 0), (["prod", "other"], 1)):
+        collector_store.sync_clusters(names)
+        assert {row.name for row in visibility.configured_clusters()} == set(names)
+        wanted = transaction_queries.SortedTransactions()
+        assert transaction_queries.transaction_page(wanted, now_ms=NOW_MS).total == total
+        assert ("prod" in leases.unheld_clusters("groups")["groups"]) == bool(total)
 
 
-def test_a_record_observed_live_measures_the_clock_skew(tail: Lease) -> None:
-    old = batch_of(record("a"))
-    save(tail, old)
-    assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, None)
-    an_hour_ago = record("a", TransactionState.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - 3_600_000)
-    later = batch_of(an_hour_ago, previous=10, end=11)
-    store.save_batch(tail, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
-    assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, 3_600_400)
-
-
-def test_a_record_read_while_catching_up_does_not_measure_the_clock_skew(tail: Lease) -> None:
+@cases((3_600_000, 400, 3_600_400), (0, 60_000, None))
+def test_a_record_observed_live_measures_the_clock_skew_and_none_read_while_catching_up(
+    tail: Lease, ago_ms: int, after_ms: int, clock_ms: int | None
+) -> None:
     save(tail, batch_of(record("a")))
-    late = batch_of(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11)
-    store.save_batch(tail, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
-    assert Position.objects.get().clock_ms is None
+    assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, None)
+    decided = record("a", TransactionState.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - ago_ms)
+    later = batch_of(decided, previous=10, end=11)
+    store.save_batch(tail, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + after_ms)
+    assert Position.objects.get().clock_ms == clock_ms
 
 
 @pytest.mark.sql("postgresql")
@@ -295,11 +263,9 @@ def test_an_id_that_only_a_list_names_again_has_the_transitions_from_before(
     assert len(prior.packed) == len(before) * transition_ring.SIZE
 
 
-def test_ids_without_transitions_are_left_out(save_next: Callable[..., None]) -> None:
+def test_ids_without_transitions_are_left_out_and_lists_do_not_read_them(
+    save_next: Callable[..., None],
+) -> None:
     save_next(next_record(TransactionState.EMPTY))
     assert recent_rings(Cluster.objects.get().pk, [KEY, key_of(b"b")]).keys() == {KEY}
-
-
-def test_lists_do_not_read_them(save_next: Callable[..., None]) -> None:
-    save_next(next_record(TransactionState.EMPTY))
     assert Transaction.objects.get().get_deferred_fields() == {"recent"}
