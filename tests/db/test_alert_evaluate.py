@@ -1,6 +1,5 @@
 """Proves what a tick makes of findings: alerts, messages once each, an outcome for every change, and in how
-many queries. With the evaluation's own counting.
-"""
+many queries."""
 
 import random
 from dataclasses import replace
@@ -67,12 +66,14 @@ def test_the_payload_has_the_format_of_its_channel(scenario: AlertScenario) -> N
     assert payloads["apprise"]["title"] == f"[FIRING:1] prod coordinator_overdue #{Incident.objects.get().pk}"
 
 
+def evaluate_a_finding_that_ends(scenario: AlertScenario) -> None:
+    for findings in [(finding(),)] * 3 + [()] * 3:
+        scenario.evaluate(*findings)
+
+
 def test_findings_opened_and_closed_between_two_ticks_are_accounted_for(scenario: AlertScenario) -> None:
     pager = channel()
-    for _ in range(3):
-        scenario.evaluate(finding())
-    for _ in range(3):
-        scenario.evaluate()
+    evaluate_a_finding_that_ends(scenario)
     assert scenario.run_seconds(5) == 0
     assert (alert().state, alert().fired_ms) == ("resolved", alert().resolved_ms)
     why = [[pager.pk, "quiet", "it was over before anybody there was notified"]]
@@ -81,10 +82,7 @@ def test_findings_opened_and_closed_between_two_ticks_are_accounted_for(scenario
 
 def test_an_alert_that_ended_before_the_first_tick_is_not_notified(take: Take) -> None:
     scenario = AlertScenario(take)
-    for _ in range(3):
-        scenario.evaluate(finding())
-    for _ in range(3):
-        scenario.evaluate()
+    evaluate_a_finding_that_ends(scenario)
     scenario.tick()
     assert not Alert.objects.exists()
 
@@ -142,25 +140,21 @@ def test_a_query_is_its_owner_s_by_name_prefix_or_id(
 def test_an_alert_of_a_query_has_its_name_for_people_and_its_id_for_programs(scenario: AlertScenario) -> None:
     channel()
     factories.query(name="orders_enrich")
-    scenario.run_seconds(
-        5, finding(f"query:{QUERY_ID}", "batch_slow"), finding("query:unknown", "batch_slow")
-    )
-    assert alert(f"query:{QUERY_ID}").labels["query_name"] == "orders_enrich"
-    assert alert(f"query:{QUERY_ID}").labels["query"] == QUERY_ID
-    assert "query_name" not in alert("query:unknown").labels
+    subjects = f"query:{QUERY_ID}", "query:unknown"
+    scenario.run_seconds(5, *(finding(subject, "batch_slow") for subject in subjects))
+    known, unknown = (alert(subject).labels for subject in subjects)
+    assert (known["query_name"], known["query"]) == ("orders_enrich", QUERY_ID)
+    assert "query_name" not in unknown
     sent = [each["labels"] for row in Delivery.objects.all() for each in row.payload["alerts"]]
-    expected = {f"query:{QUERY_ID}": "orders_enrich", "query:unknown": None}
+    expected = dict(zip(subjects, ("orders_enrich", None), strict=True))
     assert {each["subject"]: each.get("query_name") for each in sent} == expected
 
 
 def test_an_effect_of_a_query_names_the_query(scenario: AlertScenario) -> None:
     channel()
     factories.query(name="orders_enrich")
-    scenario.run_seconds(
-        5, finding(f"query:{QUERY_ID}", "query_failed"), finding(f"query:{QUERY_ID}", "batch_slow")
-    )
-    slow = Alert.objects.get(rule="batch_slow")
-    (why,) = [words for kind, _, words in slow.quiet if kind == "inhibited"]
+    scenario.run_seconds(5, *(finding(f"query:{QUERY_ID}", rule) for rule in ("query_failed", "batch_slow")))
+    (why,) = [words for kind, _, words in Alert.objects.get(rule="batch_slow").quiet if kind == "inhibited"]
     assert "query orders_enrich" in why
 
 
@@ -181,6 +175,12 @@ def test_a_tick_without_changes_writes_nothing_and_a_clock_that_goes_back_change
     scenario: AlertScenario,
 ) -> None:
     channel()
+    scenario.run_seconds(1, finding())
+    scenario.evaluate(finding())
+    same_instant = [
+        evaluate_alerts.evaluate_alerts(scenario.alerts, now_ms=scenario.now_ms) for _ in range(3)
+    ]
+    assert (same_instant[1:], AlertChange.objects.count()) == ([0, 0], 1)
     scenario.run_seconds(6, finding())
     rev = Cluster.objects.get().rev
     scenario.run_seconds(5, finding())
@@ -195,7 +195,9 @@ def test_a_tick_without_changes_writes_nothing_and_a_clock_that_goes_back_change
     assert message_reasons() == [FIRST]
 
 
-def test_queries_do_not_grow_with_the_alerts_that_stay(scenario: AlertScenario) -> None:
+def test_queries_do_not_grow_with_the_alerts_that_stay_and_slowly_with_those_that_change(
+    scenario: AlertScenario,
+) -> None:
     channel()
     counts = []
     for number in (3, 120):
@@ -206,10 +208,6 @@ def test_queries_do_not_grow_with_the_alerts_that_stay(scenario: AlertScenario) 
         counts.append(len(caught))
     assert Alert.objects.filter(state="firing").count() == 120
     assert counts[0] == counts[1] <= 14
-
-
-def test_queries_grow_slowly_with_those_that_change(scenario: AlertScenario) -> None:
-    channel()
     findings = [finding(f"group:g{n}") for n in range(400)]
     scenario.run_second(*findings)
     scenario.evaluate(*findings)
@@ -217,18 +215,6 @@ def test_queries_grow_slowly_with_those_that_change(scenario: AlertScenario) -> 
         evaluate_alerts.evaluate_alerts(scenario.alerts, now_ms=scenario.now_ms)
     assert Alert.objects.filter(state="firing").count() == 400
     assert len(caught) <= 60
-
-
-def test_a_second_tick_of_the_same_instant_writes_nothing(scenario: AlertScenario) -> None:
-    channel(group_wait_s=0)
-    scenario.run_seconds(1, finding())
-    scenario.evaluate(finding())
-    assert [evaluate_alerts.evaluate_alerts(scenario.alerts, now_ms=scenario.now_ms) for _ in range(3)] == [
-        1,
-        0,
-        0,
-    ]
-    assert AlertChange.objects.count() == 1
 
 
 RULES = ("coordinator_overdue", "group_stalled", "lso_pinned", "hanging")

@@ -1,10 +1,5 @@
-"""Proves which channels are not notified, why, and that a suppressed alert is notified after the
-suppression.
-
-Alerts are notified per incident: one message for a cause with its effects, one for what is left when the
-cause is over. An effect of two causes waits for both; a cause found later takes over. Patterns of matchers
-are RE2's: anchored, never slow, and refused with a clear text.
-"""
+"""Proves which channels are not notified, and why; that alerts are notified per incident, and a suppressed
+one after its suppression; and that patterns of matchers are RE2's: anchored, never slow."""
 
 import re
 
@@ -48,55 +43,49 @@ def test_a_silenced_alert_is_notified_once_the_silence_ends(scenario: AlertScena
 
 
 @pytest.mark.parametrize("written", ["late", "coordinator_overdue"])
-def test_a_silence_matches_both_names_of_a_rule(scenario: AlertScenario, written: str) -> None:
+def test_an_alert_silenced_by_either_name_until_its_end_records_the_silence(
+    scenario: AlertScenario, written: str
+) -> None:
     channel()
-    silence(60, scenario, value=written)
-    scenario.run_seconds(5, finding(rule="coordinator_overdue"))
+    silence(100, scenario, value=written)
+    scenario.run_seconds(10, finding(rule="coordinator_overdue"))
     assert (alert().state, alert().quiet[0][0], message_reasons()) == ("firing", "silenced", [])
-
-
-def test_an_alert_silenced_until_its_end_records_the_silence(scenario: AlertScenario) -> None:
-    channel()
-    silence(100, scenario)
-    assert scenario.run_seconds(10, finding()) + scenario.run_seconds(5) == 0
+    assert scenario.run_seconds(5) == 0
     assert "over before anybody there was notified: silenced" in decisions("firing")[0][0][2]
+
+
+WARNS = finding(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
+FOLLOWS = finding("group:billing", "group_stalled")
 
 
 def test_a_blocked_group_is_suppressed_while_its_cause_fires_and_ends_unnotified(
     scenario: AlertScenario,
 ) -> None:
     channel()
-    cause = finding(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
-    follows = finding("group:billing", "group_stalled")
-    scenario.run_second(follows)
-    scenario.run_seconds(10, cause, follows)
+    scenario.run_second(FOLLOWS)
+    scenario.run_seconds(10, WARNS, FOLLOWS)
     (kind, who, words), *_ = alert("group:billing").quiet
     assert (kind, who) == ("inhibited", f"#{alert().pk}")
     assert words.startswith("by the alert of transaction payments-7: covered by incident ")
     # The cause is over first, and the group goes on a moment later.
-    scenario.run_seconds(5, follows)
+    scenario.run_seconds(5, FOLLOWS)
     scenario.run_seconds(15)
     assert message_reasons() == [FIRST, ALL_RESOLVED]
     assert Alert.objects.filter(state="firing").count() == 0
-    (told,) = {
-        row["labels"]["alertname"] for sent in Delivery.objects.all() for row in sent.payload["alerts"]
-    }
-    assert told == "coordinator_overdue"
+    told = {row["labels"]["alertname"] for sent in Delivery.objects.all() for row in sent.payload["alerts"]}
+    assert told == {"coordinator_overdue"}
 
 
 def test_a_group_still_blocked_is_notified_after_its_cause_ends(scenario: AlertScenario) -> None:
     channel()
-    cause = finding(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
-    follows = finding("group:billing", "group_stalled")
-    scenario.run_seconds(5, cause, follows)
-    scenario.run_seconds(30, follows)
+    scenario.run_seconds(5, WARNS, FOLLOWS)
+    scenario.run_seconds(30, FOLLOWS)
     assert alert("group:billing").told
     # One message: the cause is over, and what it left behind goes on.
     assert message_reasons() == [FIRST, NEW]
     sent = Delivery.objects.latest("pk").payload["alerts"]
-    assert [(each["labels"]["alertname"], each["status"]) for each in sent] == [
-        ("group_stalled", "firing"), ("coordinator_overdue", "resolved"),
-    ]  # fmt: skip
+    expected = [("group_stalled", "firing"), ("coordinator_overdue", "resolved")]
+    assert [(each["labels"]["alertname"], each["status"]) for each in sent] == expected
 
 
 def test_a_channel_is_notified_when_the_severity_reaches_its_minimum(scenario: AlertScenario) -> None:
@@ -164,7 +153,9 @@ def notified_subjects() -> list[list[str]]:
     return [[each["labels"]["subject"] for each in row.payload["alerts"]] for row in rows]
 
 
-def test_a_cause_with_its_effects_is_one_message(scenario: AlertScenario) -> None:
+def test_a_cause_with_its_effects_is_one_message_whose_end_still_names_its_incident(
+    scenario: AlertScenario,
+) -> None:
     channel()
     scenario.run_seconds(12, CAUSE, *EFFECTS)
     number = Incident.objects.get().pk
@@ -173,6 +164,10 @@ def test_a_cause_with_its_effects_is_one_message(scenario: AlertScenario) -> Non
     assert {alert(each.subject).quiet[0][0] for each in EFFECTS} == {"inhibited"}
     scenario.run_seconds(20)
     assert message_reasons() == [FIRST, ALL_RESOLVED]
+    first, over = Delivery.objects.order_by("pk")
+    assert first.payload["groupLabels"] == over.payload["groupLabels"]
+    assert over.payload["alerts"][0]["labels"] == first.payload["alerts"][0]["labels"]
+    assert Incident.objects.get().closed_ms is not None
 
 
 def test_each_of_two_incidents_has_its_own_messages(scenario: AlertScenario) -> None:
@@ -211,16 +206,6 @@ def test_an_effect_is_notified_on_a_channel_that_does_not_match_the_cause(scenar
     assert message_reasons(readers) == [FIRST]
     assert notified_subjects() == [[GROUP]]
     assert Delivery.objects.get().payload["commonLabels"]["incident"] == str(Incident.objects.get().pk)
-
-
-def test_an_end_still_names_its_incident(scenario: AlertScenario) -> None:
-    channel()
-    scenario.run_seconds(5, CAUSE)
-    scenario.run_seconds(20)
-    first, over = Delivery.objects.order_by("pk")
-    assert first.payload["groupLabels"] == over.payload["groupLabels"]
-    assert over.payload["alerts"][0]["labels"] == first.payload["alerts"][0]["labels"]
-    assert Incident.objects.get().closed_ms is not None
 
 
 def regexes() -> st.SearchStrategy[str]:

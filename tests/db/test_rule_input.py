@@ -36,6 +36,15 @@ def recent_activity(
     return figures.recent_activity(now_ms=now_ms, limits=LIMITS, clocks={3: ahead_ms})
 
 
+def timeouts_of(*names: str) -> None:
+    """Make a timeout of each id, 400, 300, 200 and 100 s ago."""
+    for offset, name in enumerate(names):
+        factories.transition(TransitionKind.TIMEOUT, name, 400 - 100 * offset, offset=offset)
+
+
+SINGLE_USE = [f"payments-{number}" for number in range(4)]
+
+
 def test_the_window_adds_up_minutes_and_shards(figures: ClusterBaselines) -> None:
     factories.counters(commit=10, timeout=1)
     factories.counters(commit=5, shard=1)
@@ -54,9 +63,7 @@ def test_the_window_is_read_again_each_half_minute_and_keeps_past_minutes(figure
     Tally.objects.update(counts='{"commit": 50}')
     assert recent_activity(figures).applications[0].window == {TransitionKind.COMMIT: 11}
     later = recent_activity(figures, now_ms=NOW_MS + PACE_MS).applications[0].window
-    assert later == {TransitionKind.COMMIT: 60}, (
-        "a minute that is long over is not read again, the last one is"
-    )
+    assert later == {TransitionKind.COMMIT: 60}, "only the last minute is read again"
 
 
 def test_the_last_hour_is_this_one_and_its_share_of_the_one_before(figures: ClusterBaselines) -> None:
@@ -75,59 +82,42 @@ def test_one_id_is_read_of_an_application_that_makes_many(
     assert [each.sample_id for each in recent_activity(figures).applications] == [sample]
 
 
-def test_the_usual_commit_time_is_that_of_the_last_day(figures: ClusterBaselines) -> None:
-    factories.counters(span_s=3_600, at_ms=NOW_MS - HOUR_MS, commit=80, open_ms=100)
+def test_the_usual_commit_time_is_that_of_the_last_day_learned_again_each_hour(
+    figures: ClusterBaselines,
+) -> None:
+    names = {"payments", "idle", "unknown"}
+    assert figures.usual_commits(names, NOW_MS) == {}
+    factories.counters(span_s=3_600, at_ms=NOW_MS - HOUR_MS, commit=80, open_ms=10)
     factories.counters(span_s=3_600, at_ms=NOW_MS - 30 * HOUR_MS, commit=80, open_ms=90_000)
     factories.counters("idle", span_s=3_600, at_ms=NOW_MS - HOUR_MS, timeout=3)
-    usual = figures.usual_commits({"payments", "idle", "unknown"}, NOW_MS)
-    assert set(usual) == {"payments"}
-    assert usual["payments"].commits == 80
-    assert usual["payments"].p99_ms == pytest.approx(100, abs=8)
+    assert figures.usual_commits(names, NOW_MS) == {}
+    assert figures.usual_commits(names, NOW_MS + HOUR_MS) == {"payments": UsualCommit(80, 10)}
 
 
-def test_the_usual_commit_time_is_learned_again_in_the_next_hour(figures: ClusterBaselines) -> None:
-    assert figures.usual_commits({"payments"}, NOW_MS) == {}
-    factories.counters(span_s=3_600, at_ms=NOW_MS, commit=80, open_ms=10)
-    assert figures.usual_commits({"payments"}, NOW_MS) == {}
-    assert figures.usual_commits({"payments"}, NOW_MS + HOUR_MS) == {"payments": UsualCommit(80, 10)}
-
-
-def test_takeovers_are_counted_within_the_window_and_followed_back(figures: ClusterBaselines) -> None:
+@pytest.mark.parametrize("ahead_ms", [0, HOUR_MS, -HOUR_MS])
+def test_takeovers_are_counted_within_the_window_by_the_local_clock_and_followed_back(
+    figures: ClusterBaselines, ahead_ms: int
+) -> None:
+    ahead_s = ahead_ms / 1_000
     for offset, ago_s in enumerate((9_000, 1_500, 1_000, 500, 100, 5)):
-        factories.transition(TransitionKind.TAKEOVER, "payments-7", ago_s, offset=offset)
-    factories.transition(TransitionKind.TAKEOVER, "orders-1", 2_000, offset=10)
-    (found,) = recent_activity(figures).takeovers
+        factories.transition(TransitionKind.TAKEOVER, "payments-7", ago_s + ahead_s, offset=offset)
+    factories.transition(TransitionKind.TAKEOVER, "orders-1", 2_000 + ahead_s, offset=10)
+    (found,) = recent_activity(figures, ahead_ms=ahead_ms).takeovers
     assert found == Repeated("transaction:payments-7", 3, 3, NOW_MS - 1_500_000, NOW_MS - 5_000)
 
 
-@pytest.mark.parametrize("ahead_ms", [HOUR_MS, -HOUR_MS])
-def test_takeovers_are_counted_by_the_local_clock(figures: ClusterBaselines, ahead_ms: int) -> None:
-    for offset, ago_s in enumerate((500, 100, 5)):
-        factories.transition(TransitionKind.TAKEOVER, "payments-7", ago_s + ahead_ms / 1_000, offset=offset)
-    (found,) = recent_activity(figures, ahead_ms=ahead_ms).takeovers
-    assert found == Repeated("transaction:payments-7", 3, 3, NOW_MS - 500_000, NOW_MS - 5_000)
-
-
 def test_timeouts_of_one_id_are_in_a_row_until_it_commits(figures: ClusterBaselines) -> None:
+    timeouts_of(*["payments-7"] * 4)
     for offset in range(4):
-        factories.transition(TransitionKind.TIMEOUT, "payments-7", 400 - 100 * offset, offset=offset)
         factories.transition(
             TransitionKind.TIMEOUT, "orders-1", 400 - 100 * offset, offset=10 + offset, application="orders"
         )
     timeouts = [(TransitionKind.TIMEOUT, offset) for offset in range(4)]
     factories.recent_transitions("payments-7", (TransitionKind.COMMIT, 99), *timeouts)
-    factories.recent_transitions(
-        "orders-1", *((kind, 10 + at) for kind, at in timeouts[:2]), (TransitionKind.COMMIT, 20)
-    )
+    begun = ((kind, 10 + at) for kind, at in timeouts[:2])
+    factories.recent_transitions("orders-1", *begun, (TransitionKind.COMMIT, 20))
     (found,) = recent_activity(figures).timeouts
     assert found == Repeated("transaction:payments-7", 4, 4, NOW_MS - 400_000, NOW_MS - 100_000, 60_000)
-
-
-def test_timeouts_of_single_use_ids_count_for_their_application(figures: ClusterBaselines) -> None:
-    for offset in range(4):
-        factories.transition(TransitionKind.TIMEOUT, f"payments-{offset}", 400 - 100 * offset, offset=offset)
-    (found,) = recent_activity(figures).timeouts
-    assert found == Repeated("application:payments", 4, 4, NOW_MS - 400_000, NOW_MS - 100_000, 60_000)
 
 
 @cases(
@@ -135,13 +125,14 @@ def test_timeouts_of_single_use_ids_count_for_their_application(figures: Cluster
     (350, 3, "between the first and the second"),
     (30, 0, "after the last"),
 )
-def test_a_commit_of_its_application_ends_the_row(
+def test_timeouts_of_single_use_ids_count_for_their_application_until_its_commit(
     figures: ClusterBaselines, committed_s_ago: int, times: int, why: str
 ) -> None:
     factories.counters(commit=1, at_ms=NOW_MS - committed_s_ago * 1_000)
-    for offset in range(4):
-        factories.transition(TransitionKind.TIMEOUT, f"payments-{offset}", 400 - 100 * offset, offset=offset)
-    assert [each.times for each in recent_activity(figures).timeouts] == ([times] if times else []), why
+    timeouts_of(*SINGLE_USE)
+    first_ms = NOW_MS - times * 100_000
+    found = Repeated("application:payments", times, times, first_ms, NOW_MS - 100_000, 60_000)
+    assert list(recent_activity(figures).timeouts) == ([found] if times else []), why
 
 
 def test_a_commit_beyond_the_window_of_minutes_is_found_too(figures: ClusterBaselines) -> None:
@@ -243,8 +234,8 @@ def test_a_source_that_is_behind_is_not_waited_for(reader: SnapshotReader) -> No
     factories.collectors("transaction_state-2", seen_ms=NOW_MS - 3_600_000)
     snapshot = reader.read(now_ms=NOW_MS, limits=Limits())
     how: dict[str, Any] = {"now_ms": NOW_MS, "limits": Limits()}
-    assert "transaction_state-1" in source_collectors("coordinator_overdue", snapshot, **how)
-    assert "transaction_state-2" not in source_collectors("coordinator_overdue", snapshot, **how)
+    waited_for = source_collectors("coordinator_overdue", snapshot, **how)
+    assert {"transaction_state-1", "transaction_state-2"} & {*waited_for} == {"transaction_state-1"}
     expected = ["aborted_under_commit", "hanging", "lso_pinned", "flink_commit_lost"]
     assert [name for name in RULES if RULES[name].settled] == expected
     assert list(source_collectors("hanging", snapshot, **how)) == []
