@@ -133,34 +133,28 @@ def test_input_is_counted_by_batch(committed_only: bool, counts: list[int]) -> N
     assert [each.records for each in fold.finish()] == counts
 
 
-def test_a_compacted_batch_in_two_ranges_is_not_counted() -> None:
+def test_ranges_lie_between_positions_and_a_compacted_batch_in_two_of_them_is_not_counted() -> None:
+    new = TopicPartition("in", 1)
+    found = read_ranges(3, {OUT: 5}, {OUT: 9, new: 2, TopicPartition("in", 2): 0})
+    assert found == {OUT: ReadRange(3, 5, 9), new: ReadRange(3, 0, 2)}
     fold = InputFold(OUT, [ReadRange(0, 0, 2), ReadRange(1, 2, 4)], committed_only=True)
     fold.take_batches([RecordBatch(0, 3, -1, -1, False, "", 2)])
     assert [each.records for each in fold.finish()] == [None, None]
 
 
-def test_ranges_lie_between_positions() -> None:
-    new = TopicPartition("in", 1)
-    found = read_ranges(3, {OUT: 5}, {OUT: 9, new: 2, TopicPartition("in", 2): 0})
-    assert found == {OUT: ReadRange(3, 5, 9), new: ReadRange(3, 0, 2)}
-
-
-def test_a_whole_batch_is_proved() -> None:
+def test_a_whole_batch_is_proved_and_aborted_records_are_lost_with_their_input() -> None:
     found = judge(output(data(0, 4, 1), marker(4, 1)))
     assert (found.batch.verdict, found.batch.dropped, found.obstacles) == (AuditVerdict.PROVED, 0, ())
     assert [tuple(row) for row in found.rows] == [(7, "out", 0, 4, 4, 4, 0, 0, 4)]
-
-
-def test_aborted_records_are_lost_with_their_input() -> None:
-    batch = judge(output(data(0, 4, 1), marker(4, 1, "abort"))).batch
-    assert (batch.verdict, batch.written, batch.committed, batch.missing) == (AuditVerdict.VIOLATED, 4, 0, 4)
-    assert batch.losses == READ.ranges
-
-
-@pytest.mark.parametrize(("there", "missing", "duplicated"), [(3, 1, 0), (6, 0, 2)])
-def test_sends_that_are_lost_or_repeated_are_counted(there: int, missing: int, duplicated: int) -> None:
-    batch = judge(output(data(0, there, 1), marker(there, 1))).batch
-    assert (batch.verdict, batch.missing, batch.duplicated) == (AuditVerdict.VIOLATED, missing, duplicated)
+    for there, kind, counts in (
+        (4, "abort", (4, 0, 4, 0)),
+        (3, "commit", (3, 3, 1, 0)),
+        (6, "commit", (6, 6, 0, 2)),
+    ):
+        batch = judge(output(data(0, there, 1), marker(there, 1, kind))).batch
+        assert batch.verdict is AuditVerdict.VIOLATED
+        assert (batch.written, batch.committed, batch.missing, batch.duplicated) == counts
+        assert (batch.losses == READ.ranges) == (kind == "abort")
 
 
 @cases(
@@ -174,41 +168,33 @@ def test_what_is_gone_is_named_and_no_loss(found: Output, kind: ObstacleKind) ->
     assert (judged.batch.verdict, judged.batch.missing) == (AuditVerdict.UNPROVED, None)
 
 
-def test_records_behind_the_last_stable_offset_are_not_readable() -> None:
-    judged = judge(output(data(0, 4, 1), marker(4, 1), lso=2))
-    assert kinds(judged) == [ObstacleKind.UNREADABLE]
-    assert (judged.batch.committed, judged.batch.readable) == (4, 0)
-
-
-def test_records_without_a_marker_yet_are_no_loss() -> None:
+def test_records_behind_the_last_stable_offset_or_without_a_marker_yet_are_no_loss() -> None:
     """A decision is carried out once its coordinator has it: the marker comes after it."""
-    judged = judge(output(data(0, 4, 1), lso=0))
-    assert kinds(judged) == [ObstacleKind.UNREADABLE]
-    assert (judged.batch.verdict, judged.batch.missing) == (AuditVerdict.UNPROVED, 0)
+    for batches, lso, counts in (
+        ([data(0, 4, 1), marker(4, 1)], 2, (4, 0, 0)),
+        ([data(0, 4, 1)], 0, (0, 0, 0)),
+    ):
+        judged = judge(output(*batches, lso=lso))
+        assert kinds(judged) == [ObstacleKind.UNREADABLE]
+        assert judged.batch.verdict is AuditVerdict.UNPROVED
+        assert (judged.batch.committed, judged.batch.readable, judged.batch.missing) == counts
 
 
-def test_rows_that_the_query_drops_are_unknown_unless_it_says_that_it_drops_none() -> None:
+def test_rows_that_the_query_drops_are_no_loss_where_progress_reports_them_and_else_unknown() -> None:
     found = output(data(0, 3, 1), marker(3, 1))
-    judged = judge(found, said=3)
-    assert kinds(judged) == [ObstacleKind.INPUT_UNKNOWN]
-    expected = (AuditVerdict.UNPROVED, None, 0)
-    assert (judged.batch.verdict, judged.batch.dropped, judged.batch.missing) == expected
-    batch = judge(found, said=3, one_to_one=True).batch
-    assert (batch.verdict, batch.missing) == (AuditVerdict.VIOLATED, 1)
-
-
-def test_rows_that_progress_reports_as_dropped_are_no_loss() -> None:
-    found = output(data(0, 3, 1), marker(3, 1))
-    batch = judge(found, said=3, read=READ._replace(dropped=1)).batch
-    assert (batch.verdict, batch.dropped, batch.missing) == (AuditVerdict.PROVED, 1, 0)
-    other = judge(found, said=3, read=READ._replace(dropped=2))
-    assert (other.batch.verdict, kinds(other)) == (AuditVerdict.UNPROVED, [ObstacleKind.INPUT_UNKNOWN])
-
-
-def test_a_batch_whose_input_is_unknown_is_never_proved() -> None:
+    for fields, verdict, dropped, missing in (
+        ({}, AuditVerdict.UNPROVED, None, 0),
+        ({"one_to_one": True}, AuditVerdict.VIOLATED, 0, 1),
+        ({"read": READ._replace(dropped=1)}, AuditVerdict.PROVED, 1, 0),
+        ({"read": READ._replace(dropped=2)}, AuditVerdict.UNPROVED, None, 0),
+    ):
+        judged = judge(found, said=3, **fields)
+        batch = judged.batch
+        assert (batch.verdict, batch.dropped, batch.missing) == (verdict, dropped, missing)
+        assert (kinds(judged) == [ObstacleKind.INPUT_UNKNOWN]) == (verdict is AuditVerdict.UNPROVED)
     for one_to_one in (False, True):
-        found = judge(output(data(0, 4, 1), marker(4, 1)), read=BatchInput(None), one_to_one=one_to_one)
-        assert found.batch.verdict is AuditVerdict.UNPROVED
+        judged = judge(output(data(0, 4, 1), marker(4, 1)), read=BatchInput(None), one_to_one=one_to_one)
+        assert judged.batch.verdict is AuditVerdict.UNPROVED, "its input is unknown"
 
 
 def test_a_round_that_was_aborted_and_is_readable_is_a_duplicate() -> None:
@@ -301,30 +287,30 @@ def topics(now: Offsets = READABLE, **fields: object) -> ComparedTopics:
     return ComparedTopics({OUT: now}, **fields)  # type: ignore[arg-type]
 
 
-def kinds_of_keys(found: ComparedTopics, totals: KeyTotals) -> list[ObstacleKind]:
-    return [each.kind for each in compared_obstacles(found, totals)]
+STRANGE = TOTALS._replace(foreign=3)
 
 
-def test_what_readers_do_not_get_yet_is_not_missing() -> None:
-    blocked = topics(BLOCKED)
-    assert blocked.concluded(TOTALS) == TOTALS._replace(missing=0)
-    assert kinds_of_keys(blocked, TOTALS) == [ObstacleKind.UNREADABLE]
-    assert topics().concluded(TOTALS) == TOTALS
-    assert kinds_of_keys(topics(), TOTALS) == []
-
-
-def test_of_compacted_topics_nothing_is_missing_or_duplicated() -> None:
-    compacted = topics(compacted={"out"})
-    assert compacted.concluded(TOTALS) == TOTALS._replace(missing=0, duplicated=0)
-    assert kinds_of_keys(compacted, TOTALS._replace(foreign=3)) == [ObstacleKind.COMPACTED]
-
-
-def test_strange_keys_count_only_where_the_whole_input_was_read() -> None:
-    strange = TOTALS._replace(foreign=3)
-    assert kinds_of_keys(topics(), strange) == [ObstacleKind.FOREIGN_RECORDS]
-    assert kinds_of_keys(topics(whole=False), strange) == []
-    gone = TOTALS._replace(uncertain=1, keyless=1)
-    assert kinds_of_keys(topics(), gone) == [ObstacleKind.RETENTION, ObstacleKind.KEY_MISSING]
+@cases(
+    (topics(), TOTALS, TOTALS, []),
+    # What readers do not get yet is not missing.
+    (topics(BLOCKED), TOTALS, TOTALS._replace(missing=0), [ObstacleKind.UNREADABLE]),
+    # Of compacted topics nothing is missing or duplicated.
+    (topics(compacted={"out"}), STRANGE, STRANGE._replace(missing=0, duplicated=0), [ObstacleKind.COMPACTED]),
+    # Strange keys count only where the whole input was read.
+    (topics(), STRANGE, STRANGE, [ObstacleKind.FOREIGN_RECORDS]),
+    (topics(whole=False), STRANGE, STRANGE, []),
+    (
+        topics(),
+        TOTALS._replace(uncertain=1, keyless=1),
+        TOTALS._replace(uncertain=1, keyless=1),
+        [ObstacleKind.RETENTION, ObstacleKind.KEY_MISSING],
+    ),
+)
+def test_what_is_concluded_of_keys(
+    found: ComparedTopics, totals: KeyTotals, concluded: KeyTotals, obstacles: list[ObstacleKind]
+) -> None:
+    assert found.concluded(totals) == concluded
+    assert [obstacle.kind for obstacle in compared_obstacles(found, totals)] == obstacles
 
 
 RANGES = st.lists(

@@ -64,13 +64,10 @@ def read_batch(records: dict[bytes, list[RawRecord]]) -> CommitBatch:
     return found
 
 
-def test_the_newest_commit_is_kept_with_the_last_ones() -> None:
+def test_the_newest_commit_is_kept_with_the_last_ones_and_a_tombstone_ends_all_of_it() -> None:
     found = read_batch({key(): raws(*(value(n, NOW + 2_000 * n, b"m") for n in range(5)))})
     history = tuple(Commit(NOW + 2_000 * n, n) for n in range(5))
     assert found.newest == {PLACE: KeptCommits(4, None, "m", NOW + 8_000, history, 7, 4)}
-
-
-def test_a_tombstone_ends_all_of_it_and_a_commit_after_it_begins_anew() -> None:
     assert read_batch({key(): raws(value(1), None)}).newest == {PLACE: Gone(1)}
     found = read_batch({key(): raws(value(9), None, value(1, NOW + 1))})
     (kept,) = found.newest.values()
@@ -157,18 +154,15 @@ def newer(name: bytes) -> bytes:
 JOINED = b"\x00\x00\x00\x00\x03cl\x02h\x01\x00" + pack(">i", 1) + b"\x00\x00"
 
 
-def test_the_members_of_a_classic_group_are_those_of_its_last_rebalance() -> None:
+def test_the_members_of_a_group_are_those_of_its_last_rebalance_or_come_and_leave_one_by_one() -> None:
+    # A classic group.
     found = members_of({CLASSIC: raws(classic(b"a"), classic(b"b", b"c"))}, {"old": Member("x", "y")})
     assert found == Joined({"b": Member("cl", "h"), "c": Member("cl", "h")}, 7, 1)
     assert members_of({CLASSIC: raws(None)}, {"old": Member("x", "y")}).members == {}
-
-
-def test_members_of_a_consumer_group_come_and_leave_one_by_one() -> None:
+    # A consumer group.
     records = {newer(b"a"): raws(JOINED, first=1), newer(b"old"): raws(None, first=2)}
     assert members_of(records, {"old": Member("x", "y")}) == Joined({"a": Member("cl", "h")}, 7, 2)
-
-
-def test_a_group_that_changes_its_protocol_keeps_the_members_that_joined_later() -> None:
+    # A group that changes its protocol keeps the members that joined later.
     records = {newer(b"a"): raws(JOINED, first=5), CLASSIC: raws(None, first=4)}
     assert members_of(records, {"old": Member("x", "y")}).members == {"a": Member("cl", "h")}
 
@@ -179,18 +173,9 @@ def test_members_are_kept_with_their_topics_where_these_are_known() -> None:
     assert packed == '{"a":["cl","h"],"b":["cl","h",["t","u"]]}'
     assert unpack_members(packed) == members
     assert unpack_members("") == {}
-
-
-@cases(
-    ([("t",), ("t", "u")], {"t", "u"}),
-    ([("t",), None], None),
-    ([], None),
-)
-def test_the_topics_of_a_group_are_known_where_those_of_each_member_are(
-    topics: list[tuple[str, ...] | None], found: set[str] | None
-) -> None:
-    members = {str(n): Member("cl", "h", each) for n, each in enumerate(topics)}
-    assert subscribed_topics(members) == found
+    # Those of a group are known where those of each member are.
+    for topics, found in (([("t",), ("t", "u")], {"t", "u"}), ([("t",), None], None), ([], None)):
+        assert subscribed_topics({str(n): Member("cl", "h", each) for n, each in enumerate(topics)}) == found
 
 
 def data(first: int, last: int, producer: int = -1, records: int = 1) -> RecordBatch:
@@ -309,12 +294,9 @@ def test_all_that_an_open_transaction_names_was_read() -> None:
     found = of(record(named=(OFFSETS,)), read(), read(added("h", log_partition=9), log=9))
     assert (found.observation, found.missing, found.read_ms) == (Observation.COMPLETE, (), ENDED_MS)
     assert [each.group for each in found.offsets] == ["g", "h"]
-
-
-@pytest.mark.parametrize("named", [(), (TopicPartitions("t", (0,)),)])
-def test_a_transaction_that_names_no_offsets_has_added_none(named: tuple[TopicPartitions, ...]) -> None:
-    assert of(record(named=named)) == NOTHING_ADDED
-    assert of(record(TransactionState.EMPTY, None)) == NOTHING_ADDED
+    idle = record(TransactionState.EMPTY, None)
+    for names_none in record(named=()), record(named=(TopicPartitions("t", (0,)),)), idle:
+        assert of(names_none) == NOTHING_ADDED
 
 
 @cases(

@@ -1,10 +1,5 @@
-"""Proves which differences between stored rows and the coordinators' lists count: those that no record
-still to come can explain, and only as their coordinators describe them; and at which pace brokers are
-polled.
-
-Ids are placed where Kafka's coordinators place them; two polls show which coordinators moved, and the
-placement what follows if a broker dies.
-"""
+"""Proves which differences between stored rows and the coordinators' lists count: those that no record still
+to come can explain, and only as their coordinators describe them; and which coordinators moved, or would."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,23 +66,15 @@ def test_rows_read_before_the_list_are_compared_and_rows_read_after_are_suspect(
     assert suspects == {"late", "later", "lost"}
 
 
-def test_missing_ids_do_not_count_while_a_broker_is_unavailable() -> None:
+def test_absences_count_while_all_brokers_answer_closed_rows_in_a_whole_list_alone_and_ids_always() -> None:
     found = compare_listing({}, {"gone": row()}, [("lost", row())], only_open=False, absences=False)
-    assert found == ({}, frozenset(), 0)
-
-
-def test_a_list_of_open_transactions_is_not_compared_with_closed_rows() -> None:
-    differences, *_ = compare_listing(
-        {}, {"closed": row(TransactionState.EMPTY), "open": row()}, only_open=True, absences=True
-    )
+    assert found == ({}, frozenset(), 0), "a broker is unavailable"
+    rows = {"closed": row(TransactionState.EMPTY), "open": row()}
+    differences, *_ = compare_listing({}, rows, only_open=True, absences=True)
     assert differences == {"open": Difference(row(), None)}
-
-
-def test_another_producer_id_is_a_difference() -> None:
-    differences, *_ = compare_listing(
-        {"a": ONGOING}, {"a": row(producer_id=8)}, only_open=True, absences=True
-    )
-    assert differences == {"a": Difference(row(producer_id=8), ONGOING)}
+    other = row(producer_id=8)
+    differences, *_ = compare_listing({"a": ONGOING}, {"a": other}, only_open=True, absences=True)
+    assert differences == {"a": Difference(other, ONGOING)}
 
 
 def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_list() -> None:
@@ -108,21 +95,17 @@ def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_l
     Difference(row(), Listed(TransactionState.PREPARE_COMMIT, 7)),
     Difference(row(), None),
     Difference(None, COMMITTED),
+    None,
 )
-def test_a_record_in_between_or_another_difference_restarts_the_confirmation(second: Difference) -> None:
-    pending, _ = confirm_differences(
-        {}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None
-    )
-    pending, counted = confirm_differences(pending, {"a": second}, listed_ms=2_000, seen_through_ms=9_000)
+def test_a_record_in_between_or_another_difference_restarts_the_confirmation(
+    second: Difference | None,
+) -> None:
+    seen = {"a": Difference(row(), COMMITTED)}
+    pending, _ = confirm_differences({}, seen, listed_ms=1_000, seen_through_ms=None)
+    now = {} if second is None else {"a": second}
+    pending, counted = confirm_differences(pending, now, listed_ms=2_000, seen_through_ms=9_000)
     assert counted == {}
-    assert pending == {"a": (second, 2_000)}
-
-
-def test_a_difference_that_disappears_is_dropped() -> None:
-    pending, _ = confirm_differences(
-        {}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None
-    )
-    assert confirm_differences(pending, {}, listed_ms=2_000, seen_through_ms=9_000) == ({}, {})
+    assert pending == {name: (difference, 2_000) for name, difference in now.items()}
 
 
 # A coordinator's life: the state after each record. The tail lags behind, and misses one record or none.
@@ -173,41 +156,32 @@ def test_a_confirmed_difference_becomes_what_the_coordinator_describes() -> None
 
 def test_an_id_initialised_again_has_no_start_although_3_9_reports_one() -> None:
     difference = Difference(row(), Listed(TransactionState.EMPTY, 7))
-    correction = correct_row("a", difference, described(TransactionState.EMPTY, epoch=4), NOW_MS)
+    said = described(TransactionState.EMPTY, epoch=4)
+    correction = correct_row("a", difference, said, NOW_MS)
     assert correction is not None
     assert not isinstance(correction.record, Tombstone)
     assert (correction.record.started_ms, correction.record.partitions) == (None, None)
-    assert (
-        mirror_row(
-            "a",
-            KnownTransaction(TransactionState.EMPTY, 7, -1, 4, None, 0),
-            described(TransactionState.EMPTY, epoch=4),
-            NOW_MS,
-        )
-        is None
-    )
+    known = KnownTransaction(TransactionState.EMPTY, 7, -1, 4, None, 0)
+    assert mirror_row("a", known, said, NOW_MS) is None
+
+
+UNCHANGED = KnownTransaction(TransactionState.COMPLETE_COMMIT, 7, 10, 3, 1_000, 0)
 
 
 @cases(
-    (COMMITTED, described(TransactionState.ONGOING)),
-    (COMMITTED, UNKNOWN),
-    (COMMITTED, UNSEEN),
-    (None, FORBIDDEN),
-    (None, UNSEEN),
-    (None, described(TransactionState.ONGOING)),
+    (row(), COMMITTED, described(TransactionState.ONGOING)),
+    (row(), COMMITTED, UNKNOWN),
+    (row(), COMMITTED, UNSEEN),
+    (row(), None, FORBIDDEN),
+    (row(), None, UNSEEN),
+    (row(), None, described(TransactionState.ONGOING)),
+    (UNCHANGED, None, described()),
 )
 def test_a_difference_that_its_coordinator_does_not_confirm_changes_nothing(
-    theirs: Listed | None, said: Described | NotDescribed
+    ours: KnownTransaction, theirs: Listed | None, said: Described | NotDescribed
 ) -> None:
-    assert correct_row("a", Difference(row(), theirs), said, NOW_MS) is None
-
-
-def test_an_id_missing_from_a_list_and_unchanged_stays() -> None:
-    same = KnownTransaction(TransactionState.COMPLETE_COMMIT, 7, 10, 3, 1_000, 0)
-    assert correct_row("a", Difference(same, None), described(), NOW_MS) is None
-
-
-def test_an_id_that_its_coordinator_has_deleted_is_removed() -> None:
+    assert correct_row("a", Difference(ours, theirs), said, NOW_MS) is None
+    # An id that its coordinator has deleted is removed.
     assert correct_row("a", Difference(row(), None), UNKNOWN, NOW_MS) == Correction(Tombstone("a"), row())
 
 
@@ -249,9 +223,9 @@ def test_a_single_difference_is_never_rounded_to_zero(agreed: int, compared: int
 @cases(
     (b"", 0),
     (b"a", 97),
-    (b"hello", 99162322),  # from Java's own documentation of String.hashCode: s[0]*31^(n-1) + …
-    (b"polygenelubricants", -(2**31)),  # the known string whose absolute value overflows
-    ("𝄞".encode(), 0xD834 * 31 + 0xDD1E),  # two UTF-16 units, not one character
+    (b"hello", 99162322),
+    (b"polygenelubricants", -(2**31)),
+    ("𝄞".encode(), 55348 * 31 + 56606),
 )
 def test_it_hashes_as_java_does(name: bytes, hashed: int) -> None:
     assert java_hash(name) == hashed
@@ -299,15 +273,12 @@ def test_a_move_is_told_with_the_most_that_its_ids_waited(
     assert words in of.text
 
 
-def test_a_move_that_nobody_followed_tells_no_time() -> None:
-    assert move().unfollowed().took_ms is None
-
-
-def test_a_coordinator_is_awaited_for_ten_minutes() -> None:
+def test_a_coordinator_is_awaited_for_ten_minutes_and_a_move_that_nobody_followed_tells_no_time() -> None:
     waiting = move(answered_ms=None)
     assert waiting.is_loading(601_999)
     assert not waiting.is_loading(602_000)
     assert not move().is_loading(6_000)
+    assert move().unfollowed().took_ms is None
 
 
 def test_the_slowest_measured_load_is_the_rate() -> None:

@@ -113,18 +113,14 @@ def test_an_end_before_what_was_read_claims_nothing_until_a_fetch_has_answered(r
         tail.poll(0.0)
 
 
-def test_it_names_the_epoch_of_the_last_batch_that_it_read(reader: WrittenReader) -> None:
+def test_it_names_the_epoch_of_the_last_batch_that_it_read_and_returns_it_with_the_position(
+    reader: WrittenReader,
+) -> None:
     tail = opened({0: 5})
     tail.poll(0.0)
     assert reader.epochs.get(0) is None, "it has read nothing there"
     tail.poll(0.0)
     assert reader.epochs == {1: 0}
-    tail.seek(TOPIC_ID, {0: 5, 1: 5})
-    tail.poll(0.0)
-    assert reader.epochs == {}
-
-
-def test_it_returns_that_epoch_with_the_position_and_takes_it_back(reader: WrittenReader) -> None:
     tail = opened()
     batch = tail.poll(0.0)
     assert [(move.partition, move.epoch) for move in batch.moves] == [(0, 0), (1, 0)]
@@ -133,9 +129,10 @@ def test_it_returns_that_epoch_with_the_position_and_takes_it_back(reader: Writt
     tail.confirm_partitions(TOPIC_ID)
     tail.poll(0.0)
     assert reader.epochs == {0: 0, 1: 0}, "what was saved is kept where a partition comes"
-    tail.seek(TOPIC_ID, {0: 5, 1: 5, 2: 0}, {0: 7, 1: -1})
-    tail.poll(0.0)
-    assert reader.epochs == {0: 7}
+    for saved_epochs in {}, {0: 7, 1: -1}:
+        tail.seek(TOPIC_ID, {0: 5, 1: 5, 2: 0}, saved_epochs)
+        tail.poll(0.0)
+        assert reader.epochs == {number: epoch for number, epoch in saved_epochs.items() if epoch >= 0}
 
 
 def test_the_end_is_asked_for_seldom_while_a_quota_holds_us_back(reader: WrittenReader) -> None:
@@ -174,20 +171,16 @@ def test_a_pause_between_two_polls_is_no_stall(
     assert tail.poll(0.0).count == 1
 
 
-def test_a_topic_that_was_made_again_is_not_read_on(reader: WrittenReader) -> None:
-    tail = opened()
-    tail.poll(0.0)
-    reader.replaced = True
-    with pytest.raises(TopicReplaced, match="made again"):
-        tail.poll(0.0)
-
-
-def test_fewer_partitions_than_were_read_are_a_blind_spot(reader: WrittenReader) -> None:
+def test_a_topic_that_was_made_again_or_has_fewer_partitions_is_not_read_on(reader: WrittenReader) -> None:
     reader.numbers = {0}
     with pytest.raises(CannotSee, match="fewer partitions"):
         opened({0: 5, 1: 5})
     reader.numbers = {0, 1}
-    assert opened({0: 5, 1: 5}).poll(0.0).seen_through_ms is not None
+    tail = opened({0: 5, 1: 5})
+    assert tail.poll(0.0).seen_through_ms is not None
+    reader.replaced = True
+    with pytest.raises(TopicReplaced, match="made again"):
+        tail.poll(0.0)
 
 
 def test_partitions_that_were_added_are_read_and_claimed_only_then(reader: WrittenReader) -> None:
@@ -295,13 +288,18 @@ def offsets(tail: MarkerTail) -> list[int]:
 def test_it_begins_at_the_end_and_reads_each_marker_once(clock: list[float]) -> None:
     log = Log()
     log.ends[HERE] = 5
-    tail = tail_of(log)
+    tail, never = tail_of(log), tail_of(log, megabytes=0)
+    never.follow([HERE])
+    assert (offsets(never), log.asked) == ([], []), "a limit of zero reads nothing"
+    assert "markers_mb" in never.blind[HERE]
     tail.follow([HERE])
     assert offsets(tail) == []
     log.ends[HERE] = 8
     assert offsets(tail) == [5, 6, 7]
     assert offsets(tail) == []
     assert tail.blind == {}
+    first, second = (EndMarker(HERE, offset, 7, 3, True, offset) for offset in (1, 2))
+    assert merge_markers({7: [first]}, {7: [second], 8: []}) == {7: [first, second], 8: []}
 
 
 def test_what_is_written_too_fast_is_skipped_and_said(clock: list[float]) -> None:
@@ -358,16 +356,3 @@ def test_a_partition_is_forgotten_a_while_after_its_last_transaction(clock: list
     tail.follow([])
     log.ends[HERE] = 2
     assert offsets(tail) == []
-
-
-def test_a_limit_of_zero_reads_nothing(clock: list[float]) -> None:
-    log = Log()
-    tail = tail_of(log, megabytes=0)
-    tail.follow([HERE])
-    assert (offsets(tail), log.asked) == ([], [])
-    assert "markers_mb" in tail.blind[HERE]
-
-
-def test_readings_are_merged_in_order() -> None:
-    first, second = (EndMarker(HERE, offset, 7, 3, True, offset) for offset in (1, 2))
-    assert merge_markers({7: [first]}, {7: [second], 8: []}) == {7: [first, second], 8: []}
