@@ -178,29 +178,23 @@ def slow(path: str) -> tuple[int, Mapping[str, str], bytes]:
 
 
 @cases(
-    (1, lambda path: (200, {}, b"<html>"), "with no JSON: is it the URL of a Flink JobManager?", "a page"),
-    (2, lambda path: (200, {}, b'{"version": "4"}'), "in a form that is not known", "another API"),
-    (3, lambda path: (404, {}, b"{}"), "answers /v1/config with 404", "another path"),
-    (4, lambda path: (401, {}, b""), "refuses the request (401): set headers", "credentials"),
-    (5, lambda path: (302, {"Location": "http://127.0.0.1:1/"}, b""), "which is not followed", "a login"),
-    (6, slow, "does not answer in time", "too slow"),
-    (7, lambda path: (200, {}, b" " * 9_000_000), "more than 8,000,000 bytes", "too large"),
-    (8, lambda path: (200, {}, b'{"flink-version": "9", "jobs": [{}]}'), "docs/engines.md", "newer"),
+    (lambda path: (200, {}, b"<html>"), "with no JSON: is it the URL of a Flink JobManager?", "a page"),
+    (lambda path: (200, {}, b'{"version": "4"}'), "in a form that is not known", "another API"),
+    (lambda path: (404, {}, b"{}"), "answers /v1/config with 404", "another path"),
+    (lambda path: (401, {}, b""), "refuses the request (401): set headers", "credentials"),
+    (lambda path: (302, {"Location": "http://127.0.0.1:1/"}, b""), "which is not followed", "a login"),
+    (slow, "does not answer in time", "too slow"),
+    (lambda path: (200, {}, b" " * 9_000_000), "more than 8,000,000 bytes", "too large"),
+    (lambda path: (200, {}, b'{"flink-version": "9", "jobs": [{}]}'), "docs/engines.md", "newer"),
 )
 def test_an_api_that_cannot_be_read_is_a_gap_and_the_others_go_on(
-    take: Take,
-    serve: Serve,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    answer: Answer,
-    words: str,
-    why: str,
+    take: Take, serve: Serve, monkeypatch: pytest.MonkeyPatch, answer: Answer, words: str, why: str
 ) -> None:
     monkeypatch.setattr(collecting, "DEADLINE_S", 0.5)
     bad, worker, lease = serve(answer), serve(recorded("connect-4.2")), take(store.NAME)
     save(lease, flink(bad.url), connect(worker.url))
     ((url, reason),) = reasons().items()
-    assert (url, words in reason) == (bad.url, True), f"case {number}: {why}: {reason}"
+    assert (url, words in reason) == (bad.url, True), f"{why}: {reason}"
     assert reason.startswith(bad.url)
     assert ConnectorRecord.objects.get().state == "RUNNING"
     bad.answer = recorded("flink-1.20")

@@ -93,32 +93,30 @@ TROUBLE = {"trouble": "the store is away"}
 
 @cases(
     # Offered: prepared, and nobody has carried it out to the end.
-    (1, prepared(OPEN, OPEN), None, ""),
-    (2, prepared(OPEN, COMMITTED), None, ""),
-    (3, prepared(OPEN, GONE), None, ""),
-    (4, prepared(GONE, GONE), None, ""),
-    (5, prepared(COMMITTED, COMMITTED), None, ""),
-    (6, prepared(OPEN, OPEN, alive=True), None, ""),
-    (7, prepared(OPEN, rounds=(ABORTED, decision(round_=1, number=1))), None, ""),
+    (prepared(OPEN, OPEN), None, ""),
+    (prepared(OPEN, COMMITTED), None, ""),
+    (prepared(OPEN, GONE), None, ""),
+    (prepared(GONE, GONE), None, ""),
+    (prepared(COMMITTED, COMMITTED), None, ""),
+    (prepared(OPEN, OPEN, alive=True), None, ""),
+    (prepared(OPEN, rounds=(ABORTED, decision(round_=1, number=1))), None, ""),
     # Refused: nothing is prepared.
-    (10, batch(), RefusalReason.NOT_PREPARED, "Nothing is decided about batch 41 of orders"),
-    (11, undecided(), RefusalReason.NOT_PREPARED, f"roll_back_batch {QUERY}@41"),
-    (12, batch(rounds=(ABORTED,)), RefusalReason.NOT_PREPARED, "was aborted by the driver"),
+    (batch(), RefusalReason.NOT_PREPARED, "Nothing is decided about batch 41 of orders"),
+    (undecided(), RefusalReason.NOT_PREPARED, f"roll_back_batch {QUERY}@41"),
+    (batch(rounds=(ABORTED,)), RefusalReason.NOT_PREPARED, "was aborted by the driver"),
     # Refused: it is over.
-    (20, prepared(done=done()), RefusalReason.ALREADY_ENDED, "Batch 41 of orders is committed since"),
-    (21, prepared(done=done(DecisionOutcome.LOST)), RefusalReason.ALREADY_ENDED, "is lost since"),
+    (prepared(done=done()), RefusalReason.ALREADY_ENDED, "Batch 41 of orders is committed since"),
+    (prepared(done=done(DecisionOutcome.LOST)), RefusalReason.ALREADY_ENDED, "is lost since"),
     # Refused: it cannot be told.
-    (30, prepared(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
-    (31, prepared(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
+    (prepared(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
+    (prepared(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
 )
-def test_finish_is_offered_or_refused(
-    number: int, each: SinkBatchFacts, ground: RefusalReason | None, word: str
-) -> None:
+def test_finish_is_offered_or_refused(each: SinkBatchFacts, ground: RefusalReason | None, word: str) -> None:
     found = finish(each)
-    assert [refusal.ground for refusal in found.refusals] == ([ground] if ground else []), f"case {number}"
-    assert word in "".join(refusal.words for refusal in found.refusals), f"case {number}: {found.refusals}"
-    assert not any(refusal.forceable for refusal in found.refusals), f"case {number}"
-    assert bool(found.steps) == (ground is None), f"case {number}"
+    assert [refusal.ground for refusal in found.refusals] == ([ground] if ground else [])
+    assert word in "".join(refusal.words for refusal in found.refusals), found.refusals
+    assert not any(refusal.forceable for refusal in found.refusals)
+    assert bool(found.steps) == (ground is None)
 
 
 @cases(

@@ -1,5 +1,5 @@
 """Proves when the commit of what a Flink checkpoint decided is allowed, and when a fence of such an id is
-refused, by numbered tables; what both name as lost; and what is foretold of a restore."""
+refused, by tables; what both name as lost; and what is foretold of a restore."""
 
 from dataclasses import replace
 from typing import Any
@@ -61,36 +61,36 @@ def grounds(subject: SubjectPlan) -> list[tuple[Why, bool]]:
 
 @cases(
     # Allowed: open as the checkpoint recorded it, begun before that was completed, or at an unknown time.
-    (1, producer(), []),
-    (2, producer(started_ms=None), []),
-    (3, producer(replace(HOLD, completed_ms=None)), []),
-    (4, producer(replace(HOLD, is_savepoint=None)), []),
+    (producer(), []),
+    (producer(started_ms=None), []),
+    (producer(replace(HOLD, completed_ms=None)), []),
+    (producer(replace(HOLD, is_savepoint=None)), []),
     # Refused: no checkpoint decided it.
-    (5, producer(None), [(Why.NOT_CHECKPOINTED, False)]),
-    (6, producer(NOT_HELD), [(Why.NOT_CHECKPOINTED, False)]),
+    (producer(None), [(Why.NOT_CHECKPOINTED, False)]),
+    (producer(NOT_HELD), [(Why.NOT_CHECKPOINTED, False)]),
     # Refused: what it decided may have changed.
-    (8, producer(replace(HOLD, trouble="its root is away")), [(Why.CHECKPOINT_UNREADABLE, False)]),
+    (producer(replace(HOLD, trouble="its root is away")), [(Why.CHECKPOINT_UNREADABLE, False)]),
     # Refused: not this transaction, or not open any more.
-    (9, producer(said=open_as(producer_epoch=4)), [(Why.ALREADY_ENDED, False)]),
-    (10, producer(said=open_as(producer_id=OTHER)), [(Why.ALREADY_ENDED, False)]),
-    (11, producer(said=open_as(state=TransactionState.COMPLETE_COMMIT)), [(Why.ALREADY_ENDED, False)]),
-    (12, producer(said=open_as(state=TransactionState.PREPARE_ABORT)), [(Why.ALREADY_ENDED, False)]),
-    (13, producer(said=open_as(state=TransactionState.EMPTY)), [(Why.ALREADY_ENDED, False)]),
+    (producer(said=open_as(producer_epoch=4)), [(Why.ALREADY_ENDED, False)]),
+    (producer(said=open_as(producer_id=OTHER)), [(Why.ALREADY_ENDED, False)]),
+    (producer(said=open_as(state=TransactionState.COMPLETE_COMMIT)), [(Why.ALREADY_ENDED, False)]),
+    (producer(said=open_as(state=TransactionState.PREPARE_ABORT)), [(Why.ALREADY_ENDED, False)]),
+    (producer(said=open_as(state=TransactionState.EMPTY)), [(Why.ALREADY_ENDED, False)]),
     # Refused unless forced: begun after the checkpoint, by clocks that may differ.
-    (7, producer(started_ms=NOW_MS), [(Why.BEGAN_LATER, True)]),
+    (producer(started_ms=NOW_MS), [(Why.BEGAN_LATER, True)]),
     # Refused unless forced: the job may be restored from elsewhere, and write the same again.
-    (14, producer(replace(HOLD, is_savepoint=True)), [(Why.SAVEPOINT, True)]),
-    (15, producer(replace(HOLD, newer_job="job@2")), [(Why.NEWER_JOB, True)]),
+    (producer(replace(HOLD, is_savepoint=True)), [(Why.SAVEPOINT, True)]),
+    (producer(replace(HOLD, newer_job="job@2")), [(Why.NEWER_JOB, True)]),
     # Refused: not seen.
-    (16, producer(said=NotDescribed(Obstacle.UNKNOWN, "no such id")), [(Why.UNKNOWN_ID, False)]),
-    (17, producer(said=NotDescribed(Obstacle.UNSEEN, "broker away")), [(Why.NOT_SEEN, False)]),
+    (producer(said=NotDescribed(Obstacle.UNKNOWN, "no such id")), [(Why.UNKNOWN_ID, False)]),
+    (producer(said=NotDescribed(Obstacle.UNSEEN, "broker away")), [(Why.NOT_SEEN, False)]),
 )  # fmt: skip
 def test_a_commit_is_allowed_for_just_what_the_checkpoint_decided(
-    number: int, each: Producer, expected: list[tuple[Why, bool]]
+    each: Producer, expected: list[tuple[Why, bool]]
 ) -> None:
     found = commit(each)
 
-    assert grounds(found) == expected, number
+    assert grounds(found) == expected
     assert bool(found.steps) is all(forceable for _, forceable in expected)
 
 
@@ -140,20 +140,18 @@ def test_a_young_checkpoint_is_a_warning_that_the_job_may_commit_itself(age_ms: 
 
 @cases(
     # A checkpoint decided just this transaction.
-    (1, producer(), True),
-    (2, producer(replace(HOLD, trouble="its root is away")), True),
-    (3, producer(replace(HOLD, is_savepoint=True)), True),
+    (producer(), True),
+    (producer(replace(HOLD, trouble="its root is away")), True),
+    (producer(replace(HOLD, is_savepoint=True)), True),
     # None did: the id's shape, or its prefix, refuses nothing.
-    (4, producer(None), False),
-    (5, producer(NOT_HELD), False),
-    (6, producer(said=open_as(producer_epoch=4)), False),
+    (producer(None), False),
+    (producer(NOT_HELD), False),
+    (producer(said=open_as(producer_epoch=4)), False),
 )
-def test_a_fence_is_refused_for_what_a_checkpoint_decided_alone(
-    number: int, each: Producer, refused: bool
-) -> None:
+def test_a_fence_is_refused_for_what_a_checkpoint_decided_alone(each: Producer, refused: bool) -> None:
     found = fence(each)
 
-    assert grounds(found) == ([(Why.CHECKPOINTED, True)] if refused else []), number
+    assert grounds(found) == ([(Why.CHECKPOINTED, True)] if refused else [])
     if refused:
         assert f"commit_flink {ID}" in found.refusals[0].words
         assert "its records are lost" in found.refusals[0].words
@@ -174,26 +172,24 @@ COMMITTED, ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE
 
 
 @cases(
-    (1, CoordinatorView(TransactionState.ONGOING, MINE, 3), CommitFate.PENDING),
-    (2, CoordinatorView(COMMITTED, MINE, 3), CommitFate.COMMITTED),
+    (CoordinatorView(TransactionState.ONGOING, MINE, 3), CommitFate.PENDING),
+    (CoordinatorView(COMMITTED, MINE, 3), CommitFate.COMMITTED),
     # Transaction version 2 raises the epoch with each end.
-    (3, CoordinatorView(COMMITTED, MINE, 4), CommitFate.COMMITTED),
-    (4, CoordinatorView(TransactionState.PREPARE_COMMIT, MINE, 3), CommitFate.COMMITTED),
+    (CoordinatorView(COMMITTED, MINE, 4), CommitFate.COMMITTED),
+    (CoordinatorView(TransactionState.PREPARE_COMMIT, MINE, 3), CommitFate.COMMITTED),
     # A timeout or a fence aborts at the next epoch.
-    (5, CoordinatorView(ABORTED, MINE, 4), CommitFate.LOST),
-    (6, CoordinatorView(TransactionState.PREPARE_ABORT, MINE, 4), CommitFate.LOST),
-    (7, CoordinatorView(ABORTED, MINE, 3), CommitFate.LOST),
+    (CoordinatorView(ABORTED, MINE, 4), CommitFate.LOST),
+    (CoordinatorView(TransactionState.PREPARE_ABORT, MINE, 4), CommitFate.LOST),
+    (CoordinatorView(ABORTED, MINE, 3), CommitFate.LOST),
     # The id has gone on.
-    (8, CoordinatorView(TransactionState.ONGOING, MINE, 4), CommitFate.ENDED),
-    (9, CoordinatorView(COMMITTED, MINE, 5), CommitFate.ENDED),
-    (10, CoordinatorView(ABORTED, OTHER, 3), CommitFate.ENDED),
-    (11, CoordinatorView(TransactionState.EMPTY, MINE, 3), CommitFate.UNKNOWN),
-    (12, None, CommitFate.UNKNOWN),
+    (CoordinatorView(TransactionState.ONGOING, MINE, 4), CommitFate.ENDED),
+    (CoordinatorView(COMMITTED, MINE, 5), CommitFate.ENDED),
+    (CoordinatorView(ABORTED, OTHER, 3), CommitFate.ENDED),
+    (CoordinatorView(TransactionState.EMPTY, MINE, 3), CommitFate.UNKNOWN),
+    (None, CommitFate.UNKNOWN),
 )
-def test_the_coordinator_shows_what_became_of_it(
-    number: int, now: CoordinatorView | None, fate: CommitFate
-) -> None:
-    assert commit_fate(HELD, now) is fate, number
+def test_the_coordinator_shows_what_became_of_it(now: CoordinatorView | None, fate: CommitFate) -> None:
+    assert commit_fate(HELD, now) is fate
 
 
 def test_a_restore_is_foretold_in_one_sentence() -> None:
@@ -224,25 +220,25 @@ def test_an_id_of_a_sink_is_its_prefix_a_subtask_and_a_number(
 
 @cases(
     # Names count checkpoints.
-    (1, "copy-0-42", [IMPLICIT], 0, Lingering.WRITING),
-    (2, "copy-0-41", [IMPLICIT], 30_000, Lingering.LEFT),
-    (8, "copy-0-41", [IMPLICIT], 0, Lingering.UNDECIDED),
-    (9, "copy-0-41", [IMPLICIT], None, Lingering.LEFT),
+    ("copy-0-42", [IMPLICIT], 0, Lingering.WRITING),
+    ("copy-0-41", [IMPLICIT], 30_000, Lingering.LEFT),
+    ("copy-0-41", [IMPLICIT], 0, Lingering.UNDECIDED),
+    ("copy-0-41", [IMPLICIT], None, Lingering.LEFT),
     # Names of a pool: by when it began, against the newest checkpoint and the one before.
-    (3, "copy-0-1", [EXPLICIT], 1_000, Lingering.WRITING),
-    (4, "copy-0-1", [EXPLICIT], 30_000, Lingering.UNDECIDED),
-    (5, "copy-0-1", [EXPLICIT], 90_000, Lingering.LEFT),
+    ("copy-0-1", [EXPLICIT], 1_000, Lingering.WRITING),
+    ("copy-0-1", [EXPLICIT], 30_000, Lingering.UNDECIDED),
+    ("copy-0-1", [EXPLICIT], 90_000, Lingering.LEFT),
     # Two sinks with one prefix name differently: the name shows nothing.
-    (6, "copy-0-41", [EXPLICIT, IMPLICIT], 1_000, Lingering.WRITING),
-    (7, "copy-0-1", [EXPLICIT], None, Lingering.UNDECIDED),
+    ("copy-0-41", [EXPLICIT, IMPLICIT], 1_000, Lingering.WRITING),
+    ("copy-0-1", [EXPLICIT], None, Lingering.UNDECIDED),
 )
 def test_another_open_transaction_of_a_prefix_is_judged(
-    number: int, name: str, ownerships: list[TransactionOwnership], age_ms: int | None, kind: Lingering
+    name: str, ownerships: list[TransactionOwnership], age_ms: int | None, kind: Lingering
 ) -> None:
     completed_ms = [NOW_MS - 10_000, NOW_MS - 60_000]
     started_ms = None if age_ms is None else NOW_MS - age_ms
 
-    assert lingering_kind(name, started_ms, "copy", ownerships, 41, completed_ms) is kind, number
+    assert lingering_kind(name, started_ms, "copy", ownerships, 41, completed_ms) is kind
 
 
 LEFT = replace(NOT_HELD, prefix="copy", ownerships=frozenset({IMPLICIT}))

@@ -62,22 +62,20 @@ GONE = blocked_log(lso=None, high_watermark=None, opened=(), unseen="there is no
 
 @cases(
     # Offered: it hangs.
-    (1, marked(hanging_transaction()), None, None, ""),
-    (2, marked(hanging_transaction()), 10, None, ""),
-    (3, marked(hanging_transaction(transactional_id=NAME, ground=Why.NOT_ITS_PARTITION)), None, None, ""),
+    (marked(hanging_transaction()), None, None, ""),
+    (marked(hanging_transaction()), 10, None, ""),
+    (marked(hanging_transaction(transactional_id=NAME, ground=Why.NOT_ITS_PARTITION)), None, None, ""),
     # Refused: its coordinator owns it, late or not.
-    (10, marked(owned(), said=described_transaction()), None, NOT_HANGING, "The coordinator still owns this"),
+    (marked(owned(), said=described_transaction()), None, NOT_HANGING, "The coordinator still owns this"),
     (
-        11,
         marked(owned(Why.PAST_TIMEOUT, PartitionVerdict.LATE), said=described_transaction()),
         10,
         NOT_HANGING,
         NAME,
     ),
-    (12, marked(owned(Why.TWO_PHASE), said=described_transaction()), None, NOT_HANGING, "Fence the id"),
+    (marked(owned(Why.TWO_PHASE), said=described_transaction()), None, NOT_HANGING, "Fence the id"),
     # Refused: it is decided, whatever its verdict.
     (
-        20,
         marked(
             owned(Why.STUCK_IN_PREPARE, PartitionVerdict.LATE),
             said=described_transaction(state=TransactionState.PREPARE_COMMIT),
@@ -87,41 +85,32 @@ GONE = blocked_log(lso=None, high_watermark=None, opened=(), unseen="there is no
         "decided to commit it",
     ),
     (
-        21,
         marked(owned(), said=described_transaction(state=TransactionState.PREPARE_ABORT)),
         None,
         PREPARE,
         "Bring back",
     ),
     # Refused: it cannot be told.
-    (30, marked(unknown(Why.MAY_BE_HIDDEN)), None, RefusalReason.IDS_HIDDEN, "sees_all_transactional_ids ="),
-    (31, marked(unknown(Why.MAY_BE_HIDDEN)), 10, RefusalReason.IDS_HIDDEN, "kafka-acls --add"),
-    (32, marked(unknown(Why.UNSEEN)), None, RefusalReason.NOT_SEEN, "could not be asked"),
-    (33, marked(unknown(Why.SEEN_ONCE)), None, RefusalReason.NOT_SEEN, "once only"),
-    (34, marked(log=GONE), None, RefusalReason.NOT_SEEN, "there is no such partition"),
+    (marked(unknown(Why.MAY_BE_HIDDEN)), None, RefusalReason.IDS_HIDDEN, "sees_all_transactional_ids ="),
+    (marked(unknown(Why.MAY_BE_HIDDEN)), 10, RefusalReason.IDS_HIDDEN, "kafka-acls --add"),
+    (marked(unknown(Why.UNSEEN)), None, RefusalReason.NOT_SEEN, "could not be asked"),
+    (marked(unknown(Why.SEEN_ONCE)), None, RefusalReason.NOT_SEEN, "once only"),
+    (marked(log=GONE), None, RefusalReason.NOT_SEEN, "there is no such partition"),
     # Refused: nothing is there.
-    (40, marked(log=blocked_log(opened=())), None, NOTHING_OPEN, "No transaction is open in payments-0"),
-    (
-        41,
-        marked(hanging_transaction()),
-        11,
-        ALREADY_ENDED,
-        "at offset 11: it has ended. 1 transaction of other",
-    ),
-    (42, marked(log=blocked_log(opened=())), 10, ALREADY_ENDED, "it has ended."),
+    (marked(log=blocked_log(opened=())), None, NOTHING_OPEN, "No transaction is open in payments-0"),
+    (marked(hanging_transaction()), 11, ALREADY_ENDED, "at offset 11: it has ended. 1 transaction of other"),
+    (marked(log=blocked_log(opened=())), 10, ALREADY_ENDED, "it has ended."),
 )
-def test_offered_or_refused(
-    number: int, each: Marked, start: int | None, ground: RefusalReason | None, word: str
-) -> None:
+def test_offered_or_refused(each: Marked, start: int | None, ground: RefusalReason | None, word: str) -> None:
     (found,) = plans(each, start)
     assert found.subject == "partition:payments-0"
     if ground is None:
-        assert found.refusals == (), f"case {number}"
+        assert found.refusals == ()
         assert [step.request for step in found.steps] == ["WriteTxnMarkers"]
         return
-    assert [refusal.ground for refusal in found.refusals] == [ground], f"case {number}"
-    assert word in found.refusals[0].words, f"case {number}: {found.refusals[0].words}"
-    assert not found.refusals[0].forceable, f"case {number}"
+    assert [refusal.ground for refusal in found.refusals] == [ground]
+    assert word in found.refusals[0].words, found.refusals[0].words
+    assert not found.refusals[0].forceable
     assert found.steps == ()
 
 

@@ -42,67 +42,60 @@ def verdict(sink: str = "exactly_once", driver: Driver = RUNS, **facts: Any) -> 
 
 
 @cases(
-    (1, "exactly_once", {}, True, True, None, "orders is safe to restart."),
-    (2, "exactly_once", {"driver": UNKNOWN}, True, True, None, "orders is safe to restart."),
-    (3, "exactly_once", {"driver": ENDED}, True, True, None, "orders has stopped and is safe to restart."),
-    (4, "exactly_once", {"driver": SILENT}, True, True, None,
+    ("exactly_once", {}, True, True, None, "orders is safe to restart."),
+    ("exactly_once", {"driver": UNKNOWN}, True, True, None, "orders is safe to restart."),
+    ("exactly_once", {"driver": ENDED}, True, True, None, "orders has stopped and is safe to restart."),
+    ("exactly_once", {"driver": SILENT}, True, True, None,
      "orders is safe to restart; no heartbeat since 11:06:27 UTC."),
-    (5, "exactly_once", {"prepared": prepared()}, False, False, 5,
+    ("exactly_once", {"prepared": prepared()}, False, False, 5,
      f"Do not restart orders now: batch 17 {WAITS}, and the driver still runs."),
-    (6, "exactly_once", {"prepared": prepared(), "driver": UNKNOWN}, None, None, 5,
+    ("exactly_once", {"prepared": prepared(), "driver": UNKNOWN}, None, None, 5,
      f"Whether orders is safe to restart is not known: batch 17 {WAITS}, and no listener reports whether "
      "it runs."),
-    (7, "exactly_once", {"prepared": prepared(), "driver": SILENT}, True, True, None,
+    ("exactly_once", {"prepared": prepared(), "driver": SILENT}, True, True, None,
      "Restart orders before 11:07:40 UTC: that finishes batch 17."),
-    (8, "exactly_once", {"prepared": prepared(overdue=False), "driver": ENDED}, True, True, None,
+    ("exactly_once", {"prepared": prepared(overdue=False), "driver": ENDED}, True, True, None,
      "Restart orders before 11:07:40 UTC: that finishes batch 17."),
-    (9, "exactly_once", {"prepared": prepared(expires_ms=None), "driver": ENDED}, True, True, None,
+    ("exactly_once", {"prepared": prepared(expires_ms=None), "driver": ENDED}, True, True, None,
      "Restart orders now: that finishes batch 17."),
-    (10, "exactly_once", {"prepared": prepared(expires_ms=NOW_MS - 1), "driver": ENDED}, False, False,
+    ("exactly_once", {"prepared": prepared(expires_ms=NOW_MS - 1), "driver": ENDED}, False, False,
      None,
      "Do not restart orders now: transactions of batch 17 timed out at 11:06:39 UTC and may be lost: a "
      "restart then fails and names what is lost."),
-    (11, "exactly_once", FAILS, False, False, None,
+    ("exactly_once", FAILS, False, False, None,
      "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
-    (12, "exactly_once", {**FAILS, "severity": Severity.INFO}, True, True, None,
-     "orders is safe to restart."),
-    (13, "exactly_once", {"unseen": "access denied"}, None, None, 5,
+    ("exactly_once", {**FAILS, "severity": Severity.INFO}, True, True, None, "orders is safe to restart."),
+    ("exactly_once", {"unseen": "access denied"}, None, None, 5,
      "Whether orders is safe to restart is not known: access denied."),
-    (14, "exactly_once", {"unseen": "access denied", **FAILS}, False, False, None,
+    ("exactly_once", {"unseen": "access denied", **FAILS}, False, False, None,
      "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
-    (20, "kafka", {"missing": [MissingTopic("gone", NOW_MS, 10)], "driver": ENDED}, False, False, None,
+    ("kafka", {"missing": [MissingTopic("gone", NOW_MS, 10)], "driver": ENDED}, False, False, None,
      "Do not restart orders now: gone was deleted with 10 unread records."),
-    (21, "exactly_once", {"missing": [MissingTopic("b", None, None), MissingTopic("a", NOW_MS, 0)]},
+    ("exactly_once", {"missing": [MissingTopic("b", None, None), MissingTopic("a", NOW_MS, 0)]},
      False, False, None, "Do not restart orders now: a was deleted; all of it was read."),
-    (22, "exactly_once", {"missing": [MissingTopic("b", None, None)]}, None, None, None,
+    ("exactly_once", {"missing": [MissingTopic("b", None, None)]}, None, None, None,
      "Whether orders is safe to restart is not known: b is not in the cluster's list of topics: deleted, "
      "or no right to DESCRIBE."),
-    (23, "exactly_once", {"missing_outputs": ["out"]}, False, False, None,
+    ("exactly_once", {"missing_outputs": ["out"]}, False, False, None,
      "Do not restart orders now: its output topic out was deleted."),
-    (15, "kafka", {}, True, False, None, "orders is safe to restart."),
-    (16, "other", {"driver": UNKNOWN}, True, False, None, "orders is safe to restart."),
-    (17, "other", {"driver": ENDED, "batch_in_progress": 17}, True, True, None,
+    ("kafka", {}, True, False, None, "orders is safe to restart."),
+    ("other", {"driver": UNKNOWN}, True, False, None, "orders is safe to restart."),
+    ("other", {"driver": ENDED, "batch_in_progress": 17}, True, True, None,
      "orders has stopped and is safe to restart."),
-    (18, "", {}, True, None, None, "orders is safe to restart."),
-    (19, "kafka", FAILS, False, False, None,
+    ("", {}, True, None, None, "orders is safe to restart."),
+    ("kafka", FAILS, False, False, None,
      "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
-    (20, "kafka", {"unseen": "access denied"}, None, None, 5,
+    ("kafka", {"unseen": "access denied"}, None, None, 5,
      "Whether orders is safe to restart is not known: access denied."),
 )  # fmt: skip
 def test_the_truth_table(
-    number: int,
-    sink: str,
-    facts: dict[str, Any],
-    graceful: bool | None,
-    kill: bool | None,
-    retry: int | None,
-    words: str,
+    sink: str, facts: dict[str, Any], graceful: bool | None, kill: bool | None, retry: int | None, words: str
 ) -> None:
     found = verdict(sink, **facts)
-    assert found.safe == graceful, f"case {number}: {found}"
-    assert (found.kill, found.retry_after_s) == (kill, retry), f"case {number}: {found}"
-    assert found.sentence == words, f"case {number}"
-    assert bool(found.kill_reason) == (kill is not True), f"case {number}: a kill that is refused says why"
+    assert found.safe == graceful, found
+    assert (found.kill, found.retry_after_s) == (kill, retry), found
+    assert found.sentence == words
+    assert bool(found.kill_reason) == (kill is not True), "a kill that is refused says why"
 
 
 #: What a running query passes through within a batch, in any combination that a look may catch.
@@ -198,32 +191,29 @@ def safety_answer(
 
 @cases(
     (
-        1,
         [safety_answer(True), safety_answer(True)],
         (True, True, None),
         "All 2 queries of prod are safe to restart.",
     ),
-    (2, [safety_answer(True)], (True, True, None), "The one query of prod is safe to restart."),
-    (3, [safety_answer(True), safety_answer(None, None, 5)], (None, None, 5), "is not known: see q1"),
+    ([safety_answer(True)], (True, True, None), "The one query of prod is safe to restart."),
+    ([safety_answer(True), safety_answer(None, None, 5)], (None, None, 5), "is not known: see q1"),
     (
-        4,
         [safety_answer(None, None, 5), safety_answer(False, False)],
         (False, False, None),
         "Do not restart the queries of prod",
     ),
-    (5, [], (True, True, None), "No query of prod is known."),
+    ([], (True, True, None), "No query of prod is known."),
     (
-        6,
         [safety_answer(True, False), safety_answer(True, None)],
         (True, False, None),
         "All 2 queries of prod are safe",
     ),
-    (7, [safety_answer(False, False, 5), safety_answer(None, None, 9)], (False, False, 9), "see q0"),
+    ([safety_answer(False, False, 5), safety_answer(None, None, 9)], (False, False, 9), "see q0"),
 )
-def test_a_whole_cluster(number: int, each: list[RestartSafety], wanted: tuple[Any, ...], word: str) -> None:
+def test_a_whole_cluster(each: list[RestartSafety], wanted: tuple[Any, ...], word: str) -> None:
     found = cluster_restart_safety("prod", [(f"q{n}", one) for n, one in enumerate(each)])
-    assert (found.safe, found.kill, found.retry_after_s) == wanted, f"case {number}"
-    assert word in found.sentence, f"case {number}: {found.sentence}"
+    assert (found.safe, found.kill, found.retry_after_s) == wanted
+    assert word in found.sentence, found.sentence
 
 
 def test_a_cluster_adds_up_and_takes_the_first_expiry() -> None:
