@@ -1,8 +1,5 @@
-"""Proves on rows what becomes of a Flink checkpoint's decision: a finding while it is open, an incident
-with everything that its job left open, a loss when it is aborted, and nothing once it is committed.
-
-Which committed transactions are searched for lost records, and what their incidents offer, is here too.
-"""
+"""Proves on rows what becomes of a Flink checkpoint's decision, open, aborted or committed; which committed
+transactions are searched for lost records, and what their incidents offer."""
 
 from collections.abc import Callable
 
@@ -76,9 +73,7 @@ def test_what_one_job_left_open_is_one_incident_until_it_is_committed(tick: Tick
     job("copy-0-41", "copy-1-41")
     for name in ("copy-0-41", "copy-1-41", "copy-0-42", "other-0-1"):
         factories.transaction(name, application=name[:-5], timeout_ms=3_600_000)
-
     assert tick() == {PENDING: "warning"}
-
     (finding,) = FindingRecord.objects.filter(rule=PENDING)
     assert finding.affected == ["transaction:copy-0-41", "transaction:copy-1-41"]
     assert finding.deadline_ms == NOW_MS - 120_000 + 3_600_000
@@ -87,7 +82,6 @@ def test_what_one_job_left_open_is_one_incident_until_it_is_committed(tick: Tick
     assert found >= {f"transaction:{name}" for name in ("copy-0-41", "copy-1-41", "copy-0-42")}
     assert "transaction:other-0-1" not in found
     assert Incident.objects.filter(closed_ms=None, rule="open_too_long").count() == 1
-
     Transaction.objects.filter(transactional_id__endswith="-41").update(
         state="CompleteCommit", producer_epoch=1
     )
@@ -105,7 +99,6 @@ def test_an_abort_after_the_decision_is_a_loss_of_the_same_incident(tick: Tick) 
     ):
         row.state, row.producer_epoch, row.updated_ms = "CompleteAbort", 1, NOW_MS
         row.save()
-
         assert tick() == expected
         assert list(Incident.objects.filter(closed_ms=None)) == [incident]
 
@@ -221,7 +214,9 @@ def test_what_hung_before_is_not_of_the_transaction(
     assert [place[2] for place in searches(watch.others[0])] == [first]
 
 
-def test_an_aborted_transaction_is_not_searched(watch: CommitWatch) -> None:
+def test_an_aborted_transaction_is_not_searched_and_one_that_is_not_seen_to_end_is_given_up(
+    watch: CommitWatch,
+) -> None:
     open_at(800)
     follow(watch, 0, 1)
     PinRecord.objects.all().delete()
@@ -229,14 +224,12 @@ def test_an_aborted_transaction_is_not_searched(watch: CommitWatch) -> None:
     end(TransitionKind.CLIENT_ABORT)
     follow(watch, 7)
     assert not [*watch._watched, *watch.suspected, *watch.others]
-
-
-def test_one_that_is_not_seen_to_end_is_given_up(watch: CommitWatch) -> None:
-    follow(watch, 0)
+    Transaction.objects.update(state="Ongoing", started_ms=STARTED_MS + 9)
+    follow(watch, 8)
     Transaction.objects.all().delete()
-    follow(watch, 60)
+    follow(watch, 68)
     assert watch._watched
-    follow(watch, 601)
+    follow(watch, 609)
     assert not [*watch._watched, *watch.suspected, *watch.others]
 
 

@@ -1,6 +1,5 @@
-"""Proves what is saved of Flink's jobs, from real checkpoints on a disk: their newest checkpoint and what it
-decided, what cannot be read, that nothing is written where nothing is new, that what is gone is removed, and
-which of several jobs holds a transactional id."""
+"""Proves what is saved of Flink's jobs, from real checkpoints on a disk: what the newest one decided, what
+cannot be read, what is removed, and which of several jobs holds a transactional id."""
 
 import os
 import shutil
@@ -70,9 +69,7 @@ def test_a_real_checkpoint_is_kept_with_what_it_decided(
     root: Path, poll: Poll, version: str, kind: str
 ) -> None:
     shutil.copytree(states.GOLDEN / version / kind, root / JOB)
-
     assert poll() == 1
-
     job = FlinkJob.objects.get()
     assert (job.job_id, job.prefixes, job.checkpoint_id, job.pending) == (JOB, ["copy"], 4, 2)
     assert (job.is_savepoint, job.error, str(job)) == (False, "", "copy")
@@ -88,26 +85,22 @@ def test_a_real_checkpoint_of_the_older_sink_is_kept_with_its_pools(
     root: Path, poll: Poll, version: str, format_version: int, kind: str
 ) -> None:
     shutil.copytree(states.GOLDEN / version / kind, root / JOB)
-
     assert (poll(), poll()) == (1, 0)
-
     job, row = FlinkJob.objects.get(), FlinkCheckpointRecord.objects.get()
     assert (job.prefixes, job.checkpoint_id, job.pending, job.error) == (["copy-"], 4, 2, "")
     assert (row.version, row.other_entries) == (format_version, 0)
     assert [each.transactional_id for each in queries.committables_of(row)] == ["copy-3", "copy-6"]
     expected = [("copy-4", 10), ("copy-7", None)]
     assert [(each.writing, each.next_free) for each in queries.writers_of(row)] == expected
-    expected = {"copy-3", "copy-30"}
-    assert set(queries.holds_of(job.cluster_id, ["copy-3", "copy-30", "copy-0-3"], now_ms=NOW_MS)) == expected
+    holds = queries.holds_of(job.cluster_id, ["copy-3", "copy-30", "copy-0-3"], now_ms=NOW_MS)
+    assert set(holds) == {"copy-3", "copy-30"}
 
 
 def test_a_root_may_be_a_job_a_savepoint_or_a_folder_of_both(root: Path, poll: Poll) -> None:
     (savepoint,) = (states.GOLDEN / "2.1" / "savepoint").iterdir()
     shutil.copytree(savepoint, root / "savepoints" / savepoint.name)
     complete(root / JOB, 4, "copy-0-4")
-
     poll()
-
     found = {row.path.rpartition("/")[2]: row for row in FlinkJob.objects.all()}
     assert set(found) == {savepoint.name, JOB}
     assert found[savepoint.name].is_savepoint is True
@@ -118,11 +111,9 @@ def test_nothing_is_written_while_nothing_is_new(root: Path, poll: Poll) -> None
     complete(root / JOB, 4, "copy-0-4")
     poll()
     before, rev = list(FlinkCheckpointRecord.objects.values()), FlinkJob.objects.get().rev
-
     assert poll() == 0
     assert list(FlinkCheckpointRecord.objects.values()) == before
     assert FlinkJob.objects.get().rev == rev
-
     complete(root / JOB, 5, "copy-0-5", at_s=1_795_000_010)
     assert poll() == 1
     assert FlinkJob.objects.get().rev > rev
@@ -132,32 +123,31 @@ def test_nothing_is_written_while_nothing_is_new(root: Path, poll: Poll) -> None
 def test_a_job_that_numbers_its_checkpoints_anew_is_read_by_their_age(root: Path, poll: Poll) -> None:
     complete(root / JOB, 9, "copy-0-9")
     poll()
-
     complete(root / JOB, 1, "copy-0-1", at_s=1_795_000_100)
     poll()
-
     assert FlinkJob.objects.get().checkpoint_id == 1
 
 
-def test_what_is_gone_is_removed(root: Path, poll: Poll) -> None:
+def test_jobs_that_are_gone_and_those_of_roots_that_are_configured_no_more_are_removed(
+    root: Path, poll: Poll
+) -> None:
     complete(root / JOB, 4, "copy-0-4")
     complete(root / "other", 1, "other-0-1")
     poll()
-
     shutil.rmtree(root / JOB)
     poll()
-
+    store.remove_unrooted_jobs({"prod": [str(root)]})
     assert [row.path for row in FlinkJob.objects.all()] == [str(root / "other")]
     assert FlinkCheckpointRecord.objects.count() == 1
+    store.remove_unrooted_jobs({"prod": [str(root / "elsewhere")]})
+    assert not FlinkJob.objects.exists()
 
 
 def test_a_job_is_not_removed_while_its_root_cannot_be_listed(root: Path, poll: Poll) -> None:
     complete(root / JOB, 4, "copy-0-4")
     poll()
-
     root.rename(root.with_name("away"))
     poll()
-
     job = FlinkJob.objects.get()
     assert f"{root} does not exist" in job.error
     assert [row.scope for row in GapRecord.objects.filter(until_ms=None)] == [f"root:{root}"]
@@ -178,15 +168,12 @@ def test_a_checkpoint_that_cannot_be_decoded_is_a_gap_from_the_second_poll_on(
     poll()
     # It may be written at this moment.
     assert FlinkJob.objects.get().error == ""
-
     poll()
-
     job = FlinkJob.objects.get()
     assert words in job.error
     assert str(broken / "_metadata") in job.error
     assert (job.checkpoint_id, job.pending) == (None, 0)
     assert [row.reason for row in GapRecord.objects.filter(until_ms=None)] == [job.error]
-
     complete(root / JOB, 5, "copy-0-5", at_s=1_795_000_020)
     poll()
     assert (FlinkJob.objects.get().error, FlinkJob.objects.get().checkpoint_id) == ("", 5)
@@ -198,13 +185,10 @@ def test_state_in_a_file_that_is_gone_is_named_by_its_path(root: Path, poll: Pol
     lost = [path for path in (root / JOB / "chk-4").iterdir() if path.name != "_metadata"]
     for path in lost:
         path.unlink()
-
     poll()
     poll()
-
-    assert any(
-        f"{path} cannot be read: it is not there any more" in FlinkJob.objects.get().error for path in lost
-    )
+    error = FlinkJob.objects.get().error
+    assert any(f"{path} cannot be read: it is not there any more" in error for path in lost)
 
 
 def test_state_outside_of_the_root_is_not_read_unless_it_is_mapped(root: Path, take: Take) -> None:
@@ -232,10 +216,8 @@ def test_10_000_pending_commits_are_kept_in_bounded_time(root: Path, poll: Poll)
         for index in range(10_000)
     ]
     write(root / JOB / "chk-4", states.metadata_6(4, entries))
-
     began = time.process_time()
     poll()
-
     assert FlinkJob.objects.get().pending == 10_000
     assert time.process_time() - began < 10
 
@@ -245,9 +227,7 @@ def test_the_job_whose_checkpoint_holds_an_id_counts(root: Path, poll: Poll) -> 
         complete(root / name, 4, *names, at_s=1_795_000_000 + at_s)
     poll()
     cluster_id = Cluster.objects.get().pk
-
     found = queries.holds_of(cluster_id, ["copy-0-4", "copy-0-9", "copy-7-7", "other-1-1"], now_ms=NOW_MS)
-
     assert set(found) == {"copy-0-4", "copy-0-9", "copy-7-7"}
     assert found["copy-0-4"].job.startswith("old@")
     assert found["copy-0-4"].newer_job.startswith("new@")
@@ -271,20 +251,8 @@ def test_the_task_polls_saves_and_reports_a_root_that_is_away(root: Path, take: 
     limits = Limits(checkpoints_every_s=0.01)
     settings.FENCELINE = Config(clusters=clusters, flink_checkpoints=roots, limits=limits)
     lease = take(store.NAME)
-
     take_turns(polls.poll_flink(lease), 0.3)
     assert FlinkJob.objects.get().pending == 1
-
     root.rename(root.with_name("away"))
     take_turns(polls.poll_flink(lease), 0.3)
     assert "does not exist: check the path" in Collector.objects.get(name=store.NAME).error
-
-
-def test_jobs_of_roots_that_are_configured_no_more_are_removed(root: Path, poll: Poll) -> None:
-    complete(root / JOB, 4, "copy-0-4")
-    poll()
-
-    store.remove_unrooted_jobs({"prod": [str(root)]})
-    assert FlinkJob.objects.count() == 1
-    store.remove_unrooted_jobs({"prod": [str(root / "elsewhere")]})
-    assert not FlinkJob.objects.exists()

@@ -1,10 +1,5 @@
-"""Proves what is read of Flink, Connect and Kafka Streams.
-
-Of REST APIs from answers of real ones (tests/data/capture_engines.py): no other answer does any harm. By
-numbered cases which topics of Debezium's connectors are told apart, by their settings or by their heartbeat
-alone; ids of their tasks are read as Connect's. Which state stores of Streams follow from a description,
-and from names of topics.
-"""
+"""Proves what is read of Flink, Connect and Kafka Streams: of REST APIs from answers of real ones
+(tests/data/capture_engines.py); topics of Debezium's connectors, and state stores of Streams."""
 
 import json
 from pathlib import Path
@@ -81,14 +76,11 @@ def test_a_failed_and_a_restored_checkpoint_are_read() -> None:
     assert (run.restored.checkpoint_id, run.ended_ms) == (5, 99)
 
 
-def test_a_connector_is_read_with_its_tasks() -> None:
+def test_a_connector_is_read_with_its_tasks_and_the_first_line_of_a_failed_one_s_trace() -> None:
     (found,) = connector_statuses(status())
     assert (found.name, found.kind, found.state) == ("orders-source", "source", "RUNNING")
     assert found.connector.endswith("MirrorSourceConnector")
     assert [(each.number, each.state) for each in found.tasks] == [(0, "RUNNING"), (1, "RUNNING")]
-
-
-def test_a_failed_task_has_the_first_line_of_its_trace() -> None:
     trace = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized\n\tat …\n"
     task = {"id": 3, "state": "FAILED", "worker_id": "w:1", "trace": trace}
     (found,) = connector_statuses(status(tasks=[task]))
@@ -148,11 +140,8 @@ def test_a_topic_is_told_apart(
 @cases({}, {"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector"},
      {"connector.class": "io.debezium.connector.mysql.MySqlConnector"}, {"topic.prefix": "shop"},
 )  # fmt: skip
-def test_any_other_connector_is_none_of_its(config: dict[str, str]) -> None:
+def test_any_other_connector_is_none_of_its_and_a_heartbeat_shows_the_prefix(config: dict[str, str]) -> None:
     assert debezium_topics(config) is None
-
-
-def test_a_heartbeat_shows_the_prefix() -> None:
     topics = topics_of_heartbeat(["shop.public.orders", "__debezium-heartbeat.shop"])
     assert topics == DebeziumTopics("shop", "__debezium-heartbeat.shop", "shop.transaction")
     assert topics_of_heartbeat(["shop.public.orders", "debezium-heartbeat"]) is None
@@ -168,7 +157,7 @@ def test_a_task_is_connects_once_its_leader_is_known(connector: str) -> None:
     assert identify_producer(task, (), ()) is None
 
 
-def test_each_changelog_is_a_store_with_the_tasks_of_its_subtopology() -> None:
+def test_state_stores_follow_from_a_description_with_their_tasks_and_from_names_without() -> None:
     topology = [
         ("0", ("orders",), ()),
         ("1", ("shop-by-user-repartition",), ("shop-totals-changelog", "shop-counts-changelog")),
@@ -178,9 +167,6 @@ def test_each_changelog_is_a_store_with_the_tasks_of_its_subtopology() -> None:
         StreamsStore("shop-counts-changelog", ("shop-by-user-repartition",), 4, 2, 0),
         StreamsStore("shop-totals-changelog", ("shop-by-user-repartition",), 4, 2, 0),
     ]
-
-
-def test_names_alone_tell_no_tasks() -> None:
     topics = ["shop-counts-changelog", "shop-by-user-repartition", "shopping-x-changelog", "shop-", "other"]
     (store,) = named_stores("shop", topics)
     assert store == StreamsStore("shop-counts-changelog")

@@ -1,7 +1,5 @@
-"""Proves that what real jobs of Flink 1.20, 2.0 and 2.1 left in their checkpoints is decoded: the pending
-commits of Kafka's sink and the state of its writers, inside `_metadata` and in files beside it, compressed or
-not; that a file that is cut anywhere, damaged or of an unknown version is named and never half read; that
-another sink's state is told apart; and that 10,000 subtasks take neither long nor much."""
+"""Proves that what real jobs of Flink 1.20, 2.0 and 2.1 left in their checkpoints is decoded, in `_metadata` and
+in files beside it; and that a file that is cut, damaged or of an unknown version is never half read."""
 
 import struct
 import tracemalloc
@@ -33,7 +31,6 @@ def names(found: SinkStates) -> list[tuple[str, int | None]]:
 @pytest.mark.parametrize("version", states.VERSIONS)
 def test_what_a_job_has_pre_committed_is_read_wherever_its_state_lies(version: str, kind: str) -> None:
     found = states.golden_sink_states(version, kind)
-
     assert names(found) == [("copy-0-4", 4), ("copy-1-4", 4)]
     assert len({each.producer_id for each in found.committables}) == 2
     assert {each.prefix for each in found.writers} == {"copy"}
@@ -43,29 +40,21 @@ def test_what_a_job_has_pre_committed_is_read_wherever_its_state_lies(version: s
 
 @pytest.mark.parametrize(("version", "number"), states.VERSIONS.items())
 def test_a_checkpoint_and_a_savepoint_are_told_apart(version: str, number: int) -> None:
-    checkpoint = decoded(states.golden(version, "inline").read_bytes())
-    savepoint = decoded(states.golden(version, "savepoint").read_bytes())
-
-    assert (checkpoint.version, checkpoint.checkpoint_id, checkpoint.is_savepoint) == (number, 4, False)
-    assert (savepoint.version, savepoint.checkpoint_id, savepoint.is_savepoint) == (number, 5, True)
-    assert {checkpoint_id for _, checkpoint_id in names(states.golden_sink_states(version, "savepoint"))} == {
-        5
-    }
+    for kind, checkpoint_id in (("inline", 4), ("savepoint", 5)):
+        found = decoded(states.golden(version, kind).read_bytes())
+        expected = (number, checkpoint_id, kind == "savepoint")
+        assert (found.version, found.checkpoint_id, found.is_savepoint) == expected
+        assert {ident for _, ident in names(states.golden_sink_states(version, kind))} == {checkpoint_id}
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
-def test_a_pool_of_ids_is_owned_by_the_writers_state(version: str) -> None:
-    found = states.golden_sink_states(version, "pooled")
-
-    assert names(found) == [("copy-0-0", 4), ("copy-1-0", 4)]
-    owned = TransactionOwnership.EXPLICIT_BY_WRITER_STATE
-    expected = [("copy", 0, 2, owned, ("copy-0-0",)), ("copy", 1, 2, owned, ("copy-1-0",))]
-    assert [each[:5] for each in sorted(found.writers)] == expected
-
-
-def test_connector_3_records_a_writers_prefix_alone() -> None:
+def test_a_pool_of_ids_is_owned_by_the_writers_state_and_connector_3_records_a_prefix_alone() -> None:
+    for version in ("2.0", "2.1"):
+        found = states.golden_sink_states(version, "pooled")
+        assert names(found) == [("copy-0-0", 4), ("copy-1-0", 4)]
+        owned = TransactionOwnership.EXPLICIT_BY_WRITER_STATE
+        expected = [("copy", 0, 2, owned, ("copy-0-0",)), ("copy", 1, 2, owned, ("copy-1-0",))]
+        assert [each[:5] for each in sorted(found.writers)] == expected
     writers = states.golden_sink_states("1.20", "inline").writers
-
     implicit = TransactionOwnership.IMPLICIT_BY_SUBTASK_ID
     assert set(writers) == {WriterState("copy", -1, -1, implicit, (), writers[0].operator)}
 
@@ -103,7 +92,6 @@ def test_frames_that_are_damaged_are_named(frames: str, reason: str) -> None:
 def test_a_file_that_is_cut_anywhere_is_not_read(version: str, kind: str) -> None:
     raw = states.golden(version, kind).read_bytes()
     whole = decoded(raw)
-
     for length in range(len(raw)):
         found = decode_checkpoint_metadata(raw[:length])
         # Where only the end of the properties is missing, nothing that is used is.
@@ -115,7 +103,6 @@ def test_a_file_that_is_cut_anywhere_is_not_read(version: str, kind: str) -> Non
 @cases(("1.20", "inline"), ("2.1", "compressed"), ("1.20", "producer-compressed"))
 def test_a_damaged_byte_never_raises(version: str, kind: str) -> None:
     raw = bytearray(states.golden(version, kind).read_bytes())
-
     for place in range(len(raw)):
         before, raw[place] = raw[place], raw[place] ^ 0xFF
         found = decode_checkpoint_metadata(bytes(raw))
@@ -136,7 +123,6 @@ def test_a_damaged_byte_never_raises(version: str, kind: str) -> None:
 )
 def test_what_is_no_checkpoint_is_named(raw: bytes, reason: str) -> None:
     found = decode_checkpoint_metadata(raw)
-
     assert isinstance(found, Undecoded)
     assert found.reason == reason
 
@@ -145,50 +131,37 @@ def test_a_state_file_that_is_shorter_than_recorded_is_named_by_its_path() -> No
     path = states.golden("2.1", "files")
     metadata = decoded(path.read_bytes())
     files = states.golden_files(metadata, path)
-
     found = decode_sink_states(metadata, {each: raw[:-1] for each, raw in files.items()})
-
     assert isinstance(found, Undecoded)
     assert found.reason == "truncated"
     assert metadata.state_files()[0].path in found.detail
 
 
-def test_a_commit_of_an_older_format_has_no_checkpoint() -> None:
-    entry = states.sink_v1_entry([states.committable("copy-0-9", 12, 3)])
-
-    found = decode_sink_states(decoded(states.metadata_6(9, [entry])), {})
-
+def sink_states(*entries: bytes) -> SinkStates:
+    found = decode_sink_states(decoded(states.metadata_6(9, [*entries])), {})
     assert isinstance(found, SinkStates)
-    assert found.committables == (Committable("copy-0-9", 12, 3, None, "out"),)
+    return found
 
 
-def test_a_commit_that_two_subtasks_name_after_a_rescaling_counts_once() -> None:
+def test_a_commit_of_an_older_format_has_no_checkpoint_and_one_that_two_subtasks_name_counts_once() -> None:
+    # Two name it after a rescaling.
+    older = sink_states(states.sink_v1_entry([states.committable("copy-0-9", 12, 3)]))
+    assert older.committables == (Committable("copy-0-9", 12, 3, None, "out"),)
     entry = states.collector_entry(9, [states.committable("copy-0-9", 12, 3)])
-
-    found = decode_sink_states(decoded(states.metadata_6(9, [entry, entry])), {})
-
-    assert isinstance(found, SinkStates)
-    assert len(found.committables) == 1
+    assert len(sink_states(entry, entry).committables) == 1
 
 
 @cases(b"", b"s3://table/data-00001.parquet", states.committable("copy-0-9", 12, 3) + b"\0",
      states.committable("copy-0-9", -1, 3), states.committable("", 12, 3),
 )  # fmt: skip
 def test_another_sinks_commit_is_counted_and_never_half_read(theirs: bytes) -> None:
-    found = decode_sink_states(decoded(states.metadata_6(9, [states.collector_entry(9, [theirs])])), {})
-
-    assert found == SinkStates((), (), 1)
+    assert sink_states(states.collector_entry(9, [theirs])) == SinkStates((), (), 1)
 
 
 def test_an_id_outside_ascii_is_that_of_the_broker() -> None:
     # Java writes 𝄞 as two surrogates of three bytes each; the broker has its four bytes of UTF-8.
-    entry = states.collector_entry(
-        9, [struct.pack(">hq", 3, 12) + b"\x00\x0a\xc3\xa4-\xed\xa0\xb4\xed\xb4\x9e-"]
-    )
-
-    found = decode_sink_states(decoded(states.metadata_6(9, [entry])), {})
-
-    assert isinstance(found, SinkStates)
+    name = struct.pack(">hq", 3, 12) + b"\x00\x0a\xc3\xa4-\xed\xa0\xb4\xed\xb4\x9e-"
+    found = sink_states(states.collector_entry(9, [name]))
     assert [each.transactional_id for each in found.committables] == ["ä-𝄞-"]
 
 
@@ -197,12 +170,10 @@ def test_2_000_subtasks_take_little_memory() -> None:
         states.collector_entry(9, [states.committable(f"copy-{index}-9", index, 0)]) for index in range(2_000)
     ]
     raw = states.metadata_6(9, entries)
-
     tracemalloc.start()
     found = decode_sink_states(decoded(raw), {})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-
     assert isinstance(found, SinkStates)
     assert len(found.committables) == 2_000
     assert peak < 20 * len(raw)

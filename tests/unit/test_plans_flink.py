@@ -89,7 +89,6 @@ def test_a_commit_is_allowed_for_just_what_the_checkpoint_decided(
     each: Producer, expected: list[tuple[Why, bool]]
 ) -> None:
     found = commit(each)
-
     assert grounds(found) == expected
     assert bool(found.steps) is all(forceable for _, forceable in expected)
 
@@ -102,7 +101,6 @@ def test_a_restore_of_the_older_sink_aborts_ids_of_its_pools_alone(
     ownership: TransactionOwnership, words: str
 ) -> None:
     found = commit(producer(replace(NOT_HELD, ownerships=frozenset({ownership}))))
-
     assert words in found.refusals[0].words
 
 
@@ -112,14 +110,12 @@ def test_a_newer_transaction_of_a_pools_id_is_never_committed(
 ) -> None:
     hold = replace(HOLD, ownerships=frozenset({ownership}))
     found = commit(producer(hold, said=open_as(producer_epoch=4)))
-
     assert grounds(found) == [(Why.ALREADY_ENDED, False)]
     assert words in found.refusals[0].words
 
 
 def test_a_commit_names_what_is_committed_and_that_nothing_is_lost() -> None:
     found = commit(producer())
-
     effects = {each.name: each for each in found.effects}
     assert effects["records_committed"].amount == 2
     assert "Nothing is lost" in effects["checkpoint_carried_out"].words
@@ -133,7 +129,6 @@ def test_a_commit_names_what_is_committed_and_that_nothing_is_lost() -> None:
 def test_a_young_checkpoint_is_a_warning_that_the_job_may_commit_itself(age_ms: int, warned: bool) -> None:
     hold = replace(HOLD, completed_ms=NOW_MS - age_ms)
     words = " ".join(flink_commit_warnings([flink_transaction(producer(hold))], now_ms=NOW_MS))
-
     assert ("may be running" in words) is warned
     assert "From an older one, or started anew, it writes the same records again." in words
 
@@ -150,7 +145,6 @@ def test_a_young_checkpoint_is_a_warning_that_the_job_may_commit_itself(age_ms: 
 )
 def test_a_fence_is_refused_for_what_a_checkpoint_decided_alone(each: Producer, refused: bool) -> None:
     found = fence(each)
-
     assert grounds(found) == ([(Why.CHECKPOINTED, True)] if refused else [])
     if refused:
         assert f"commit_flink {ID}" in found.refusals[0].words
@@ -164,7 +158,6 @@ def test_a_fence_is_refused_for_what_a_checkpoint_decided_alone(each: Producer, 
 )
 def test_a_fence_of_an_id_of_a_sink_names_what_is_known(hold: FlinkHold | None, words: str) -> None:
     (found,) = fencing_warnings([producer(hold)], now_ms=NOW_MS)
-
     assert words in found
 
 
@@ -194,7 +187,6 @@ def test_the_coordinator_shows_what_became_of_it(now: CoordinatorView | None, fa
 
 def test_a_restore_is_foretold_in_one_sentence() -> None:
     fates = [CommitFate.COMMITTED, CommitFate.PENDING, CommitFate.PENDING, CommitFate.LOST]
-
     assert restore_sentence("chk-41", fates) == (
         "A restore from chk-41 loses the records of 1 transaction, aborted before; commits 2 transactions; "
         "finds 1 transaction committed."
@@ -237,7 +229,6 @@ def test_another_open_transaction_of_a_prefix_is_judged(
 ) -> None:
     completed_ms = [NOW_MS - 10_000, NOW_MS - 60_000]
     started_ms = None if age_ms is None else NOW_MS - age_ms
-
     assert lingering_kind(name, started_ms, "copy", ownerships, 41, completed_ms) is kind
 
 
