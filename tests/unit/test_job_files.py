@@ -1,9 +1,5 @@
-"""Proves that files of our jobs read back what was written, and that everything else is refused by name:
-the sink's ledger, whose names sort as numbers, and the manifests of the audit and of the history job.
-
-No content of a file makes a reader raise; a file of a newer version or of another batch is reported as
-such.
-"""
+"""Proves that files of our jobs read back what was written, and that everything else is refused by name and
+makes no reader raise: the sink's ledger, and the manifests of the audit and of the history job."""
 
 import json
 from dataclasses import asdict, replace
@@ -75,6 +71,17 @@ def test_every_file_reads_back_what_was_written() -> None:
     claimed = Generation(7, "9a3bc0c2", 1_795_316_221_968)
     assert ledger.decode_generation(7, ledger.encode_generation(claimed)) == claimed
     assert ledger.transaction_from_json(ledger.transaction_to_json(TRANSACTION)) == TRANSACTION
+    # Unknown fields are ignored.
+    later = json.loads(ledger.encode_completion(DONE)) | {"later": [1]}
+    assert ledger.decode_completion(WHICH, json.dumps(later).encode()) == DONE
+    assert read_audit(write_audit(AUDIT)) == AUDIT
+    assert read_manifest(write_manifest(REPORT)) == REPORT
+
+
+def test_a_file_of_another_batch_than_its_name_is_broken() -> None:
+    said = ledger.decode_decision(Round(13, 1), ledger.encode_decision(DECISION))
+    assert isinstance(said, Broken)
+    assert "batch_id is 12, by its name it is 13" in said.detail
 
 
 def test_a_folder_is_read_whole_and_in_the_order_of_numbers() -> None:
@@ -134,23 +141,12 @@ def test_an_unusable_file_is_reported_with_its_path(data: bytes | None, damage: 
         assert said.detail
 
 
-def test_a_file_of_another_batch_than_its_name_is_broken() -> None:
-    said = ledger.decode_decision(Round(13, 1), ledger.encode_decision(DECISION))
-    assert isinstance(said, Broken)
-    assert "batch_id is 12, by its name it is 13" in said.detail
-
-
-@pytest.mark.parametrize(
-    "written", [None, (), (PartitionRecords("out", 0, 17, 200), PartitionRecords("ö-✓", 11, 0, 50))]
-)
-def test_records_by_partition_and_digest_read_back(written: tuple[PartitionRecords, ...] | None) -> None:
-    transaction = TRANSACTION._replace(written=written, digest="0f" * 16)
-    decision = replace(DECISION, transactions=(transaction,))
-    assert ledger.decode_decision(WHICH, ledger.encode_decision(decision)) == decision
-
-
-def test_a_transaction_of_an_older_ledger_has_neither_records_by_partition_nor_digest() -> None:
-    said = ledger.transaction_to_json(TRANSACTION._replace(written=(), digest="00"))
+def test_records_by_partition_and_digest_read_back_and_an_older_ledger_has_neither() -> None:
+    for written in (None, (), (PartitionRecords("out", 0, 17, 200), PartitionRecords("ö-✓", 11, 0, 50))):
+        transaction = TRANSACTION._replace(written=written, digest="0f" * 16)
+        decision = replace(DECISION, transactions=(transaction,))
+        assert ledger.decode_decision(WHICH, ledger.encode_decision(decision)) == decision
+    said = ledger.transaction_to_json(transaction)
     old = {name: value for name, value in said.items() if name not in ("written", "digest")}
     assert ledger.transaction_from_json(old) == TRANSACTION
     assert (TRANSACTION.written, TRANSACTION.digest) == (None, None)
@@ -163,11 +159,6 @@ def test_wrong_records_by_partition_or_digest_break_the_file(wrong: dict[str, ob
     found = ledger.decode_decision(WHICH, json.dumps(said).encode())
     assert isinstance(found, Broken)
     assert found.damage is Damage.TORN
-
-
-def test_unknown_fields_are_ignored() -> None:
-    said = json.loads(ledger.encode_completion(DONE)) | {"later": [1]}
-    assert ledger.decode_completion(WHICH, json.dumps(said).encode()) == DONE
 
 
 #: Any JSON: made once, which takes longer than to draw from it.
@@ -203,14 +194,12 @@ AUDIT = AuditManifest(
 )  # fmt: skip
 
 
-def test_an_audit_is_read_as_it_was_written() -> None:
-    assert read_audit(write_audit(AUDIT)) == AUDIT
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": "1"}', "3"])
-def test_what_is_no_manifest_is_named(text: str) -> None:
+def test_what_is_no_manifest_is_named_and_a_later_layout_told_apart(text: str) -> None:
     with pytest.raises(TornFile, match="no manifest of the audit job"):
         read_audit(text)
+    with pytest.raises(NewerFile, match="knows formats up to 1"):
+        read_audit(json.dumps({"format": 2}))
 
 
 @cases(
@@ -223,11 +212,6 @@ def test_a_value_of_another_type_is_no_manifest(name: str, value: object) -> Non
     document = json.loads(write_audit(AUDIT)) | {name: value}
     with pytest.raises(TornFile, match="no manifest of the audit job"):
         read_audit(json.dumps(document))
-
-
-def test_a_later_layout_is_told_apart() -> None:
-    with pytest.raises(NewerFile, match="knows formats up to 1"):
-        read_audit(json.dumps({"format": 2}))
 
 
 @cases(
@@ -259,24 +243,13 @@ REPORT = Manifest(
 )  # fmt: skip
 
 
-def test_a_manifest_is_read_as_it_was_written() -> None:
-    assert read_manifest(write_manifest(REPORT)) == REPORT
-
-
-@cases(
-    "",
-    "{",
-    "[]",
-    "7",
-    '"x"',
-    "{}",
-    '{"format": "1"}',
-    '{"format": 1}',
-    '{"format": 1, "cluster": "x", "no": 1}',
-)
-def test_anything_else_is_no_manifest(text: str) -> None:
+@cases("", "{", "[]", "7", '"x"', "{}", '{"format": "1"}', '{"format": 1}',
+       '{"format": 1, "cluster": "x", "no": 1}')  # fmt: skip
+def test_anything_else_is_no_manifest_and_a_newer_layout_is_refused_as_newer(text: str) -> None:
     with pytest.raises(TornFile, match="torn or no manifest"):
         read_manifest(text)
+    with pytest.raises(NewerFile, match=f"format is {FORMAT + 1}"):
+        read_manifest(json.dumps({"format": FORMAT + 1}))
 
 
 def test_each_cut_of_a_manifest_is_no_manifest() -> None:
@@ -284,11 +257,6 @@ def test_each_cut_of_a_manifest_is_no_manifest() -> None:
     for end in range(0, len(text), 7):
         with pytest.raises(TornFile):
             read_manifest(text[:end])
-
-
-def test_a_newer_layout_is_refused_as_newer() -> None:
-    with pytest.raises(NewerFile, match=f"format is {FORMAT + 1}"):
-        read_manifest(json.dumps({"format": FORMAT + 1}))
 
 
 def test_names_of_manifests_sort_as_their_batches_and_other_files_are_none() -> None:

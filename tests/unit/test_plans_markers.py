@@ -1,5 +1,5 @@
-"""Proves that an abort marker is offered for what hangs and for nothing else, by a numbered table; what is
-verified again; that of several in one partition each releases what is behind it."""
+"""Proves that an abort marker is offered for what hangs and for nothing else; what is verified again; that of
+several in one partition each releases what is behind it."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ from tests.unit.factories import (
 )
 
 NOT_HANGING, PREPARE = RefusalReason.NOT_HANGING, RefusalReason.PREPARE
-NOTHING_OPEN = RefusalReason.NOTHING_OPEN
-ALREADY_ENDED = RefusalReason.ALREADY_ENDED
+NOTHING_OPEN, ALREADY_ENDED = RefusalReason.NOTHING_OPEN, RefusalReason.ALREADY_ENDED
+LATE, OPEN = PartitionVerdict.LATE, PartitionVerdict.OPEN
 NAME = "payments-7"
 
 
@@ -57,6 +57,8 @@ def plans(each: Marked, start: int | None = None, **more: Any) -> list[SubjectPl
     return found
 
 
+COMMITTING = described_transaction(state=TransactionState.PREPARE_COMMIT)
+ABORTING = described_transaction(state=TransactionState.PREPARE_ABORT)
 GONE = blocked_log(lso=None, high_watermark=None, opened=(), unseen="there is no such partition")
 
 
@@ -67,29 +69,11 @@ GONE = blocked_log(lso=None, high_watermark=None, opened=(), unseen="there is no
     (marked(hanging_transaction(transactional_id=NAME, ground=Why.NOT_ITS_PARTITION)), None, None, ""),
     # Refused: its coordinator owns it, late or not.
     (marked(owned(), said=described_transaction()), None, NOT_HANGING, "The coordinator still owns this"),
-    (
-        marked(owned(Why.PAST_TIMEOUT, PartitionVerdict.LATE), said=described_transaction()),
-        10,
-        NOT_HANGING,
-        NAME,
-    ),
+    (marked(owned(Why.PAST_TIMEOUT, LATE), said=described_transaction()), 10, NOT_HANGING, NAME),
     (marked(owned(Why.TWO_PHASE), said=described_transaction()), None, NOT_HANGING, "Fence the id"),
     # Refused: it is decided, whatever its verdict.
-    (
-        marked(
-            owned(Why.STUCK_IN_PREPARE, PartitionVerdict.LATE),
-            said=described_transaction(state=TransactionState.PREPARE_COMMIT),
-        ),
-        None,
-        PREPARE,
-        "decided to commit it",
-    ),
-    (
-        marked(owned(), said=described_transaction(state=TransactionState.PREPARE_ABORT)),
-        None,
-        PREPARE,
-        "Bring back",
-    ),
+    (marked(owned(Why.STUCK_IN_PREPARE, LATE), said=COMMITTING), None, PREPARE, "decided to commit it"),
+    (marked(owned(), said=ABORTING), None, PREPARE, "Bring back"),
     # Refused: it cannot be told.
     (marked(unknown(Why.MAY_BE_HIDDEN)), None, RefusalReason.IDS_HIDDEN, "sees_all_transactional_ids ="),
     (marked(unknown(Why.MAY_BE_HIDDEN)), 10, RefusalReason.IDS_HIDDEN, "kafka-acls --add"),
@@ -149,12 +133,8 @@ def test_all_hanging_transactions_are_planned_and_no_owned_one() -> None:
 
 
 def test_each_transaction_that_does_not_hang_is_refused_with_a_reason() -> None:
-    found = plans(
-        marked(
-            unknown(Why.MAY_BE_HIDDEN),
-            hanging_transaction(20, verdict=PartitionVerdict.OPEN, transactional_id=NAME),
-        )
-    )
+    not_hanging = hanging_transaction(20, verdict=OPEN, transactional_id=NAME)
+    found = plans(marked(unknown(Why.MAY_BE_HIDDEN), not_hanging))
     expected = [RefusalReason.IDS_HIDDEN, RefusalReason.NOT_HANGING]
     assert [each.refusals[0].ground for each in found] == expected
 
