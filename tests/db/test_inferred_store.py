@@ -15,13 +15,7 @@ from fenceline.kafka.fold.marker_history import EndMarker
 from fenceline.kafka.reconcile import Correction, NotDescribed, Obstacle, mirror_row
 from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
-from tests.db.test_reconcile_store import (
-    known_row,
-    reconciliation_of,
-    record,
-    save,
-    states,
-)
+from tests.db.test_reconcile_store import known_row, reconciliation_of, record, save, states
 from tests.db.test_transaction_store import batch_of
 from tests.db.test_transaction_store import save as read
 
@@ -64,6 +58,13 @@ def test_an_end_is_kept_with_its_kind_confidence_and_counts(reconciler: Lease) -
     assert states() == {"CompleteCommit": 1}
 
 
+def test_a_report_without_news_keeps_the_protocol_version(reconciler: Lease) -> None:
+    observe(reconciler, "a", TransactionState.PREPARE_COMMIT)
+    left = record("a", TransactionState.PREPARE_COMMIT)._replace(partitions=())
+    assert save(reconciler, reconciliation_of(Correction(left, known_row(reconciler, "a")), alone=True))
+    assert Transaction.objects.get().client_version == NOT_REPORTED
+
+
 def test_an_abort_has_a_row_of_its_own_that_names_no_place_in_the_log(reconciler: Lease) -> None:
     for name in "a", "b":
         observe(reconciler, name, TransactionState.ONGOING)
@@ -92,31 +93,19 @@ def test_without_a_marker_no_end_is_counted(reconciler: Lease) -> None:
     assert (total("commit"), total("client_abort"), total("abort")) == (0, 0, 0)
 
 
-def test_a_forgotten_id_keeps_its_last_transitions(reconciler: Lease) -> None:
-    observe(reconciler, "a", TransactionState.COMPLETE_COMMIT)
+def test_a_forgotten_id_keeps_its_last_transitions_and_a_hidden_one_is_not_told_as_forgotten(
+    reconciler: Lease,
+) -> None:
+    for name in "a", "b":
+        observe(reconciler, name, TransactionState.COMPLETE_COMMIT)
     gone = Correction(Tombstone("a"), known_row(reconciler, "a"))
-    save(reconciler, reconciliation_of(gone, alone=True))
-    assert not Transaction.objects.exists()
-    assert kinds("a") == ["baseline certain", "expiry probable"]
-    assert Recent.objects.get().expired_ms == NOW_MS
-
-
-def test_an_id_that_is_hidden_from_us_is_not_told_as_forgotten(reconciler: Lease) -> None:
-    observe(reconciler, "a", TransactionState.COMPLETE_COMMIT)
-    hidden = mirror_row(
-        "a", known_row(reconciler, "a"), NotDescribed(Obstacle.FORBIDDEN, "no DESCRIBE"), NOW_MS
-    )
+    obstacle = NotDescribed(Obstacle.FORBIDDEN, "no DESCRIBE")
+    hidden = mirror_row("b", known_row(reconciler, "b"), obstacle, NOW_MS)
     assert hidden is not None
-    save(reconciler, reconciliation_of(hidden, alone=True))
+    save(reconciler, reconciliation_of(gone, hidden, alone=True))
     assert not Transaction.objects.exists()
-    assert kinds("a") == ["baseline certain"]
-
-
-def test_a_report_without_news_keeps_the_protocol_version(reconciler: Lease) -> None:
-    observe(reconciler, "a", TransactionState.PREPARE_COMMIT)
-    left = record("a", TransactionState.PREPARE_COMMIT)._replace(partitions=())
-    assert save(reconciler, reconciliation_of(Correction(left, known_row(reconciler, "a")), alone=True))
-    assert Transaction.objects.get().client_version == NOT_REPORTED
+    assert (kinds("a"), kinds("b")) == (["baseline certain", "expiry probable"], ["baseline certain"])
+    assert Recent.objects.get(key=key_of(b"a")).expired_ms == NOW_MS
 
 
 def test_corrections_of_a_log_that_is_read_infer_nothing(tail: Lease, reconciler: Lease) -> None:

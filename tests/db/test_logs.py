@@ -52,19 +52,13 @@ def fail(logger: logging.Logger, error: Exception, message: str = "Message Error
         logger.error(message, caught, ["a", "whole", "stack"], exc_info=True)
 
 
-def test_an_outage_is_one_line(celery: Log) -> None:
+def test_an_outage_is_one_line_and_a_fault_keeps_its_traceback(celery: Log) -> None:
     fail(celery.logger, RedisConnectionError("refused"))
-    assert celery.lines() == ["ERROR celery.beat: Message Error: refused"]
-
-
-def test_a_wrapped_outage_is_one_line_too(celery: Log) -> None:
     wrapped = ValueError("cannot schedule")
     wrapped.__cause__ = RedisConnectionError("refused")
     fail(celery.logger, wrapped)
-    assert celery.lines() == ["ERROR celery.beat: Message Error: cannot schedule"]
-
-
-def test_a_fault_keeps_its_traceback(celery: Log) -> None:
+    line = "ERROR celery.beat: Message Error"
+    assert celery.lines() == [f"{line}: refused", f"{line}: cannot schedule"]
     fail(celery.logger, ZeroDivisionError("x / 0"), "Task failed: %s\n%s")
     assert "Traceback" in celery.written.getvalue()
     assert "ZeroDivisionError: x / 0" in celery.written.getvalue()
@@ -123,41 +117,30 @@ def test_a_failure_is_written_once_a_minute_with_a_count() -> None:
     assert texts == {(0, 0), (60, 29), (120, 30), (180, 30)}
 
 
-def test_the_count_is_written_with_the_next_record_of_any_kind() -> None:
+def test_the_count_is_written_with_the_next_record_and_those_below_errors_always_are() -> None:
     minutes = Minutes()
     minutes.due_messages("refused")
     minutes.due_messages("refused")
     minutes.now_s = 61
     assert minutes.due_messages("ready", logging.INFO) == [("refused", 1), ("ready", 0)]
+    assert minutes.due_messages("ready", logging.INFO) == [("ready", 0)]
 
 
-def test_different_failures_do_not_hide_each_other() -> None:
+def test_different_failures_do_not_hide_each_other_and_take_no_room() -> None:
     minutes = Minutes()
     for text in ("prod-1: refused", "prod-2: refused", "action 7 died", "action 8 died"):
         assert minutes.due_messages(text) == [(text, 0)]
     task = "Task a[%s] raised: %s"
     assert minutes.due_messages(task, 40, "7d2f0a44-5b1e-4a53-9f40-0d6a3c1b2e4f", "x")
     assert not minutes.due_messages(task, 40, "0d6a3c1b-5b1e-4a53-9f40-7d2f0a442e4f", "x")
-
-
-def test_records_below_errors_are_always_written() -> None:
-    minutes = Minutes()
-    assert [minutes.due_messages("ready", logging.INFO) for _ in range(2)] == [[("ready", 0)]] * 2
-
-
-def test_failures_that_never_repeat_take_no_room() -> None:
-    minutes = Minutes()
     for number in range(MOST_FAILURES * 2):
         minutes.due_messages(f"action {number} died")
     assert len(minutes.repeats._failures) <= MOST_FAILURES + 1
 
 
-def test_an_unknown_format_is_refused_in_one_line() -> None:
+def test_an_unknown_format_is_refused_in_one_line_and_uvicorn_writes_the_same() -> None:
     refused = run_python("import dashboard.settings", LOG_FORMAT="xml")
     assert refused.stderr == "fenceline: LOG_FORMAT=xml: give text or json.\n"
-
-
-def test_uvicorn_writes_the_same_format() -> None:
     command = "import django, logging; django.setup(); logging.getLogger('uvicorn.error').error('full')"
     uvicorn = f"from uvicorn.config import Config; Config('dashboard.asgi:application', port={free_port()})"
     found = json.loads(run_python(f"{uvicorn}; {command}", LOG_FORMAT="json").stderr)

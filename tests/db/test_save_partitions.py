@@ -48,24 +48,17 @@ def known_partition(
 
 
 def lso_blocker(where: TopicPartition = A, producer_id: int = 7) -> Pin:
-    return Pin(
-        *where,
-        producer_id,
-        4,
-        5,
-        11,
-        NOW_MS - 90_000,
-        None,
-        NOW_MS - 7,
-        "gateway",
-        PartitionVerdict.OPEN,
-        VerdictReason.OWNED,
-    )
+    owned = PartitionVerdict.OPEN, VerdictReason.OWNED
+    return Pin(*where, producer_id, 4, 5, 11, NOW_MS - 90_000, None, NOW_MS - 7, "gateway", *owned)
 
 
 def observed(*rows: KnownPartition, at_ms: int = NOW_MS, **more: Any) -> ObservedPartitions:
     found = {TopicPartition(each.topic, each.partition): each for each in rows}
     return ObservedPartitions(at_ms, full=True, rows=found, **more)
+
+
+def save(lease: Lease, *rows: KnownPartition, after_ms: int = 0, **facts: Any) -> None:
+    save_partitions(lease, observed(*rows, **facts), now_ms=NOW_MS + after_ms)
 
 
 @pytest.fixture
@@ -84,19 +77,8 @@ def change_notifications(monkeypatch: pytest.MonkeyPatch, django_capture_on_comm
 
 
 def test_a_poll_becomes_rows_and_notifies_pages(lease: Lease, change_notifications: Rung) -> None:
-    ends = {A: f"[[{NOW_MS},5,9]]"}
-    save_partitions(
-        lease,
-        observed(
-            known_partition(B),
-            known_partition(A),
-            ends=ends,
-            pins=(lso_blocker(),),
-            requests=4,
-            broker_ms=12.4,
-        ),
-        now_ms=NOW_MS,
-    )
+    ends, cost = {A: f"[[{NOW_MS},5,9]]"}, {"requests": 4, "broker_ms": 12.4}
+    save(lease, known_partition(B), known_partition(A), ends=ends, pins=(lso_blocker(),), **cost)
     row = PartitionRecord.objects.get(partition=0)
     assert (row.lso, row.high_watermark, row.leader, row.replicas, row.verdict) == (5, 9, 1, [1, 2], "clear")
     assert (row.topic_id, row.ends, row.rev) == ("topic-1", ends[A], Cluster.objects.get().rev)
@@ -110,35 +92,25 @@ def test_a_poll_becomes_rows_and_notifies_pages(lease: Lease, change_notificatio
 
 
 def test_a_history_without_a_new_point_is_not_written(lease: Lease) -> None:
-    save_partitions(lease, observed(known_partition(A), ends={A: "[[1,2,3]]"}), now_ms=NOW_MS)
-    save_partitions(lease, observed(known_partition(A, 12)), now_ms=NOW_MS)
+    save(lease, known_partition(A), ends={A: "[[1,2,3]]"})
+    save(lease, known_partition(A, 12))
     row = PartitionRecord.objects.get()
     assert (row.high_watermark, row.ends) == (12, "[[1,2,3]]")
-    save_partitions(lease, observed(known_partition(A, 13), ends={A: ""}), now_ms=NOW_MS)
+    save(lease, known_partition(A, 13), ends={A: ""})
     assert PartitionRecord.objects.get().ends == ""
 
 
-def test_an_unchanged_poll_sends_no_change_notification(lease: Lease, change_notifications: Rung) -> None:
-    save_partitions(lease, observed(), now_ms=NOW_MS)
+def test_only_ended_and_missing_rows_are_deleted_and_an_unchanged_poll_notifies_nobody(
+    lease: Lease, change_notifications: Rung
+) -> None:
+    save(lease)
     assert change_notifications == []
-    save_partitions(lease, observed(ended=(lso_blocker().key,)), now_ms=NOW_MS)
-    assert change_notifications == [("prod", "partitions")]
-
-
-def test_only_ended_and_missing_rows_are_deleted(lease: Lease) -> None:
-    save_partitions(
-        lease,
-        observed(
-            known_partition(A),
-            known_partition(B),
-            pins=(lso_blocker(), lso_blocker(producer_id=8), lso_blocker(B)),
-        ),
-        now_ms=NOW_MS,
-    )
+    mine, theirs = lso_blocker(), lso_blocker(B)
+    save(lease, known_partition(A), known_partition(B), pins=(mine, lso_blocker(producer_id=8), theirs))
     save_replicas("prod", B, {1: ()}, leader=1, ids={}, now_ms=NOW_MS)
-    save_partitions(
-        lease, observed(ended=(lso_blocker().key, lso_blocker(B).key), gone=frozenset({B})), now_ms=NOW_MS
-    )
+    change_notifications.clear()
+    save(lease, ended=(mine.key, theirs.key), gone=frozenset({B}))
+    assert change_notifications == [("prod", "partitions")]
     assert [each.partition for each in PartitionRecord.objects.all()] == [0]
     assert [each.producer_id for each in PinRecord.objects.all()] == [8]
     assert not ReplicaLook.objects.exists()
@@ -156,9 +128,7 @@ def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(lease: Lease) -> 
 
 
 def test_gaps_open_and_close_by_scope(lease: Lease, change_notifications: Rung) -> None:
-    save_partitions(
-        lease, observed(gaps={"broker:2": "no answer", "partition:orders-0": "no READ"}), now_ms=NOW_MS
-    )
+    save(lease, gaps={"broker:2": "no answer", "partition:orders-0": "no READ"})
     assert change_notifications == [("prod", "collectors")]
     first = GapRecord.objects.get(scope="broker:2")
     # Nothing of it has changed; then the reason of one has, another is over, and a third is new.
@@ -181,10 +151,8 @@ def test_a_restart_begins_with_the_same_facts(lease: Lease) -> None:
     blind = known_partition(B, verdict=PartitionVerdict.UNKNOWN)._replace(
         place=PartitionPlace("topic-1", None, None, (1, 2)), error="it has no leader", pinned_ms=None
     )
-    rows, pins = (
-        {A: known_partition(A), B: blind},
-        [lso_blocker(), replace(lso_blocker(B), prepared_ms=NOW_MS, coordinator_epoch=3)],
-    )
+    rows = {A: known_partition(A), B: blind}
+    pins = [lso_blocker(), replace(lso_blocker(B), prepared_ms=NOW_MS, coordinator_epoch=3)]
     history = f"[[{NOW_MS},5,9]]"
     save_partitions(lease, observed(*rows.values(), pins=tuple(pins), ends={A: history}), now_ms=NOW_MS)
     ours = PartitionRows(lease, (), vouched=False)
@@ -261,16 +229,12 @@ def test_answers_of_replicas_are_saved_by_broker(take: Take, change_notification
     first, second = ReplicaLook.objects.order_by("broker")
     assert (first.leads, first.error, second.leads, second.producers) == (True, "", False, [])
     assert second.error == "broker 2: no answer in time"
-    assert first.producers == [
-        {**leader._asdict(), "transactional_id": "gateway"},
-        {**idle._asdict(), "transactional_id": ""},
-    ]
+    names = ((leader, "gateway"), (idle, ""))
+    assert first.producers == [{**each._asdict(), "transactional_id": name} for each, name in names]
     # The replica moved; the other one answers now.
     save_replicas("prod", A, {2: (), 3: ()}, leader=3, ids={}, now_ms=NOW_MS + 1)
-    assert [(each.broker, each.leads, each.error) for each in ReplicaLook.objects.order_by("broker")] == [
-        (2, False, ""),
-        (3, True, ""),
-    ]
+    found = ReplicaLook.objects.order_by("broker").values_list("broker", "leads", "error")
+    assert list(found) == [(2, False, ""), (3, True, "")]
     save_partitions(take(NAME), observed(known_partition(A)), now_ms=NOW_MS)
     assert replica_brokers("prod", A) == (1, 2)
     assert replica_brokers("prod", B) == ()

@@ -67,42 +67,30 @@ def test_a_batch_is_saved_with_all_reported_figures() -> None:
 
 
 def test_the_interval_of_heartbeats_is_the_one_that_the_driver_reports() -> None:
-    save(listener_event("started", NOW_MS - 5, name="orders"), alive=[[QUERY, RUN]], heartbeat_every_ms=5_000)
+    alive = [[QUERY, RUN]]
+    save(listener_event("started", NOW_MS - 5, name="orders"), alive=alive, heartbeat_every_ms=5_000)
     assert query().heartbeat_every_ms == 5_000
-    save(
-        batch_event(0, NOW_MS),
-        listener_event("idle", NOW_MS, query=OTHER_QUERY),
-        now_ms=NOW_MS + 2_000,
-        heartbeat_every_ms=60_000,
-    )
-    assert query().heartbeat_every_ms == 5_000, (
-        "what another driver posts of an old spool is not its interval"
-    )
-    save(now_ms=NOW_MS + 4_000, alive=[[QUERY, RUN]])
+    spooled = batch_event(0, NOW_MS), listener_event("idle", NOW_MS, query=OTHER_QUERY)
+    save(*spooled, now_ms=NOW_MS + 2_000, heartbeat_every_ms=60_000)
+    assert query().heartbeat_every_ms == 5_000, "another driver posts an old spool"
+    save(now_ms=NOW_MS + 4_000, alive=alive)
     assert query().heartbeat_every_ms is None, "a driver that went back to a listener which reports none"
-
-
-@pytest.mark.parametrize("told", [0, -5, True, "5000", 1.5, 10**30, 3_600_001, None, []])
-def test_an_invalid_heartbeat_interval_is_none(told: object) -> None:
-    save(listener_event("started", NOW_MS - 5), alive=[[QUERY, RUN]], heartbeat_every_ms=told)
-    assert query().heartbeat_every_ms is None
+    for number, invalid in enumerate((0, -5, True, "5000", 1.5, 10**30, 3_600_001, None, [])):
+        Query.objects.update(heartbeat_every_ms=5_000)
+        save(now_ms=NOW_MS + 6_000 + 2_000 * number, alive=alive, heartbeat_every_ms=invalid)
+        assert query().heartbeat_every_ms is None, invalid
 
 
 def test_the_same_post_again_changes_nothing() -> None:
-    events = (
-        listener_event("started", NOW_MS - 20, name="orders"),
-        batch_event(0, NOW_MS - 9),
-        listener_event("idle", NOW_MS - 5),
-    )
+    def rows() -> list[Any]:
+        return [rev(), *(list(table.objects.values()) for table in (Query, Batch, Run))]
+
+    started = listener_event("started", NOW_MS - 20, name="orders")
+    events = started, batch_event(0, NOW_MS - 9), listener_event("idle", NOW_MS - 5)
     assert save(*events) == (3, 0)
-    before = rev(), list(Query.objects.values()), list(Batch.objects.values()), list(Run.objects.values())
+    before = rows()
     assert save(*events, now_ms=NOW_MS + 40) == (0, 3)
-    assert before == (
-        rev(),
-        list(Query.objects.values()),
-        list(Batch.objects.values()),
-        list(Run.objects.values()),
-    )
+    assert rows() == before
 
 
 def test_facts_from_a_checkpoint_are_kept() -> None:
@@ -192,6 +180,8 @@ def test_a_query_known_from_its_checkpoint_is_the_same_row() -> None:
 
 
 def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> None:
+    with pytest.raises(UnassignedPost, match=r"as 'nowhere'.*there are prod"):
+        save(batch_event(0, NOW_MS), cluster="nowhere")
     save(batch_event(0, NOW_MS))
     collector_store.sync_clusters(["prod", "staging"])
     assert save(batch_event(1, NOW_MS)) == (1, 0)
@@ -200,11 +190,6 @@ def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> No
     assert Batch.objects.filter(batch_id=2).exists(), "what can be placed is saved"
     assert save(batch_event(0, NOW_MS, query=OTHER_QUERY), cluster="staging") == (1, 0)
     assert query(OTHER_QUERY).cluster.name == "staging"
-
-
-def test_an_unknown_cluster_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnassignedPost, match=r"as 'nowhere'.*there are prod"):
-        save(batch_event(0, NOW_MS), cluster="nowhere")
 
 
 def test_many_queries_in_one_post_cost_a_bounded_number_of_statements(
@@ -219,28 +204,25 @@ def test_many_queries_in_one_post_cost_a_bounded_number_of_statements(
         assert save(*later) == (400, 0)
 
 
+def reported(kind: str, at_ms: int, run: str = RUN, **facts: object) -> Query:
+    """Return the query after a listener has reported these facts of a run."""
+    save({**listener_event(kind, at_ms, run=run), **facts}, now_ms=max(at_ms, NOW_MS))
+    return query()
+
+
 def test_whether_progress_is_tracked_asynchronously_is_as_the_newest_run_reported() -> None:
-    save(listener_event("started", NOW_MS - 30, name="orders"))
-    assert query().asynchronous is None
-    save({**listener_event("idle", NOW_MS - 20), "asynchronous": True})
-    assert query().asynchronous is True
+    assert reported("started", NOW_MS - 30).asynchronous is None
+    assert reported("idle", NOW_MS - 20, asynchronous=True).asynchronous is True
     # A listener that cannot know says nothing new of the same run.
-    save({**listener_event("idle", NOW_MS - 10), "asynchronous": None})
-    assert query().asynchronous is True
-    save({**listener_event("idle", NOW_MS - 9), "asynchronous": "yes"})
-    assert query().asynchronous is True
-    save({**listener_event("started", NOW_MS, run=LATER_RUN), "asynchronous": False})
-    assert query().asynchronous is False
+    for number, unknown in enumerate((None, "yes")):
+        assert reported("idle", NOW_MS - 10 + number, asynchronous=unknown).asynchronous is True
+    assert reported("started", NOW_MS, LATER_RUN, asynchronous=False).asynchronous is False
     Query.objects.update(asynchronous=True)
-    save(listener_event("started", NOW_MS + 10, run=OTHER_RUN), now_ms=NOW_MS + 20)
-    assert query().asynchronous is None
+    assert reported("started", NOW_MS + 10, OTHER_RUN).asynchronous is None
 
 
 def test_how_kafka_is_read_is_as_the_newest_run_reported() -> None:
-    save({**listener_event("started", NOW_MS - 30, name="orders"), "isolation": "read_committed"})
-    assert query().isolation == "read_committed"
+    assert reported("started", NOW_MS - 30, isolation="read_committed").isolation == "read_committed"
     for unknown in (None, "nonsense", 1, "unknown"):
-        save({**listener_event("idle", NOW_MS - 20), "isolation": unknown})
-        assert query().isolation == "read_committed"
-    save({**listener_event("started", NOW_MS, run=LATER_RUN), "isolation": None})
-    assert query().isolation == ""
+        assert reported("idle", NOW_MS - 20, isolation=unknown).isolation == "read_committed"
+    assert reported("started", NOW_MS, LATER_RUN, isolation=None).isolation == ""

@@ -1,7 +1,5 @@
 """Proves that the evaluation reads what the tables have: what is open or blocked, by the local clock."""
 
-from contextlib import AbstractContextManager
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -68,14 +66,14 @@ def test_each_coordinators_clock_skew_is_applied() -> None:
     assert [each.started_ms for each in read().transactions] == [NOW_MS - 90_000] * 2
 
 
-def test_the_instant_of_a_decision_is_in_the_local_clock() -> None:
+def test_the_instant_of_a_decision_is_in_the_local_clock_and_an_id_of_a_list_keeps_the_coordinators() -> None:
     factories.position(ahead_ms=HOUR_MS)
-    factories.transaction(
-        state="PrepareCommit",
-        started_ms=NOW_MS - HOUR_MS - 90_000,
-        updated_ms=NOW_MS - HOUR_MS - 20_000,
-    )
+    begun_ms, decided_ms = NOW_MS - HOUR_MS - 90_000, NOW_MS - HOUR_MS - 20_000
+    factories.transaction(state="PrepareCommit", started_ms=begun_ms, updated_ms=decided_ms)
     assert [each.updated_ms for each in read().transactions] == [NOW_MS - 20_000]
+    Transaction.objects.all().delete()
+    factories.transaction(log_partition=NOT_FROM_LOG, log_offset=NOT_FROM_LOG)
+    assert [each.started_ms for each in read().transactions] == [NOW_MS - 120_000]
 
 
 def test_an_invalid_start_is_replaced_by_the_first_poll_of_its_partition() -> None:
@@ -88,14 +86,12 @@ def test_an_invalid_start_is_replaced_by_the_first_poll_of_its_partition() -> No
     assert starts == {"payments-7": NOW_MS - 120_000, "other": None}
 
 
-def test_an_id_known_from_a_list_keeps_the_coordinators_timestamp() -> None:
-    factories.transaction(log_partition=NOT_FROM_LOG, log_offset=NOT_FROM_LOG)
-    assert [each.started_ms for each in read().transactions] == [NOW_MS - 120_000]
-
-
-def test_blocked_partitions_have_their_transactions_in_order() -> None:
+def test_blocked_partitions_have_their_transactions_in_order_and_those_without_a_verdict_are_not_read() -> (
+    None
+):
     factories.partition("orders", 0, verdict="hanging")
     factories.partition("orders", 1, verdict="clear")
+    PartitionRecord.objects.filter(partition=1).update(pinned_ms=NOW_MS - 1)
     factories.lso_blocker(verdict="hanging", ground="no_such_producer")
     later = factories.lso_blocker(verdict="open", ground="owned", number=0, topic="other")
     later.topic, later.start_offset = "orders", 900
@@ -105,12 +101,6 @@ def test_blocked_partitions_have_their_transactions_in_order() -> None:
     assert (str(found), found.verdict, found.uncommitted_backlog) == expected
     expected = [(812, VerdictReason.NO_SUCH_PRODUCER), (900, VerdictReason.OWNED)]
     assert [(pin.start_offset, pin.ground) for pin in found.pins] == expected
-
-
-def test_a_partition_without_a_verdict_is_not_read() -> None:
-    factories.partition(verdict="clear")
-    PartitionRecord.objects.update(pinned_ms=NOW_MS - 1)
-    assert read().partitions == ()
 
 
 def test_blocked_groups_have_their_blockers_and_transactions_their_blocked_groups() -> None:
@@ -139,19 +129,14 @@ def test_a_pending_commit_has_the_age_of_its_blocked_log() -> None:
     assert found.offsets[0].blockers == (GroupBlocker(**pending),)
 
 
-def test_each_collector_provides_its_senses() -> None:
+def test_each_collector_provides_its_senses_and_lists_the_transactions_without_a_tail() -> None:
     factories.collectors()
-    senses = {each.name: each.senses for each in read().collectors}
-    assert senses == {
+    assert {each.name: each.senses for each in read().collectors} == {
         "transaction_state": {Sense.TRANSACTIONS, Sense.HISTORY},
         "partitions": {Sense.PARTITIONS},
         "groups": {Sense.GROUPS},
         "reconcile": {Sense.LISTS},
     }
-
-
-def test_without_a_tail_lists_provide_the_transactions() -> None:
-    factories.collectors()
     Collector.objects.filter(name="reconcile").update(detail={"alone": True, "unseen": ["broker 2: loading"]})
     found = {each.name: each for each in read().collectors}
     assert found["reconcile"].senses == {Sense.TRANSACTIONS, Sense.LISTS}
@@ -205,20 +190,17 @@ def test_a_tick_reads_along_indexes_of_what_is_open() -> None:
     factories.transaction()
     reader = SnapshotReader("prod")
     read(reader)
-    seen: AbstractContextManager[CaptureQueriesContext] = CaptureQueriesContext(connection)
-    with seen as captured:
+    with CaptureQueriesContext(connection) as captured:
         read(reader)
-    wanted = {
-        Transaction: "transaction_open",
-        PartitionRecord: "partition_pinned",
-        GapRecord: "gap_open_once",
-    }
     found = plans(captured)
     assert not [query for query, plan in found if "SCAN" in plan], "a whole table is read"
-    for table, index in wanted.items():
-        assert any(f'FROM "{table._meta.db_table}"' in query and index in plan for query, plan in found), (
-            index
-        )
+    for table, index in (
+        (Transaction, "transaction_open"),
+        (PartitionRecord, "partition_pinned"),
+        (GapRecord, "gap_open_once"),
+    ):
+        rows = [plan for query, plan in found if f'FROM "{table._meta.db_table}"' in query]
+        assert any(index in plan for plan in rows), index
 
 
 def test_a_decided_transaction_names_the_partitions_without_its_marker() -> None:
