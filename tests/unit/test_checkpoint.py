@@ -1,7 +1,5 @@
-"""Proves that files of a checkpoint become facts, or Broken with the damage, and that no bytes raise.
-
-The golden ones are real Spark's (tests/data/capture_checkpoints.py); what it does not write is made here.
-"""
+"""Proves that files of a checkpoint become facts, or Broken with the damage, and that no bytes raise. The
+golden ones are real Spark's (tests/data/capture_checkpoints.py)."""
 
 import json
 from collections.abc import Callable
@@ -15,14 +13,7 @@ from hypothesis import strategies as st
 
 from fenceline.decode import checkpoint as decode
 from fenceline.facts import TopicPartition
-from fenceline.spark.records import (
-    Broken,
-    CommitsEntry,
-    Damage,
-    OffsetsEntry,
-    SourceOffset,
-    StateOperator,
-)
+from fenceline.spark.records import Broken, CommitsEntry, Damage, OffsetsEntry, SourceOffset, StateOperator
 from fenceline.spark.restart_prediction import is_sparse
 from tests.cases import cases
 
@@ -62,19 +53,19 @@ def test_captured_offsets_are_sparks_own_figures(made: dict[str, Any]) -> None:
         assert read == ends
 
 
-def test_version_1_numbers_its_sources_and_leaves_a_dash_where_nothing_was_read() -> None:
+def test_version_1_numbers_its_sources_and_version_2_names_them() -> None:
     found = offsets_of(kind("no offset yet"), 0)
     assert (found.version, [each.source for each in found.sources]) == (1, ["0", "1"])
+    # It leaves a dash where nothing was read.
     assert found.sources[0] == SourceOffset("0", None)
     assert found.sources[1].raw == '{"offset":5,"timestamp":10000}'
     assert found.conf["spark.sql.shuffle.partitions"] == "2"
     assert found.planned_ms is not None
-
-
-def test_version_2_names_its_sources() -> None:
-    found = offsets_of(kind("named sources"), 1)
-    assert found.version == 2
-    assert sorted(each.source for each in found.sources) == ["a_b", "orders"]
+    named = offsets_of(kind("named sources"), 1)
+    assert (named.version, sorted(each.source for each in named.sources)) == (2, ["a_b", "orders"])
+    # Continuous processing leaves the metadata empty.
+    continuous = offsets_of(kind("continuous"), 1)
+    assert (continuous.planned_ms, continuous.conf, len(continuous.sources)) == (None, {}, 1)
 
 
 def test_kafkas_offsets_are_positions() -> None:
@@ -88,17 +79,15 @@ def test_kafkas_offsets_are_positions() -> None:
     assert began == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0, TopicPartition(topic, 2): 0}
 
 
-def test_commits_of_version_2_have_the_ids_of_state_files() -> None:
-    found = decode.decode_commits(1, kind("state format 2")["files"]["commits/1"].encode())
-    assert isinstance(found, CommitsEntry)
-    assert found.version == 2
-    assert [len(stores) for stores in found.state_ids["0"]] == [1, 1]
-
-
-def test_commits_of_version_3_name_their_sink() -> None:
-    found = decode.decode_commits(1, kind("named sink")["files"]["commits/1"].encode())
-    assert isinstance(found, CommitsEntry)
-    assert (found.version, found.next_watermark_ms) == (3, 0)
+def test_commits_of_version_2_have_the_ids_of_state_files_and_those_of_version_3_name_their_sink() -> None:
+    second, third = (
+        decode.decode_commits(1, kind(name)["files"]["commits/1"].encode())
+        for name in ("state format 2", "named sink")
+    )
+    assert isinstance(second, CommitsEntry)
+    assert (second.version, [len(stores) for stores in second.state_ids["0"]]) == (2, [1, 1])
+    assert isinstance(third, CommitsEntry)
+    assert (third.version, third.next_watermark_ms) == (3, 0)
 
 
 def test_operators_of_both_versions() -> None:
@@ -112,11 +101,6 @@ def test_operators_of_both_versions() -> None:
     newer = decode.decode_state_operator(path, made["files"][path].encode())
     assert isinstance(newer, StateOperator)
     assert newer.name == made["progress"][-1]["stateOperators"][0]["operatorName"]
-
-
-def test_continuous_processing_leaves_the_metadata_empty() -> None:
-    found = offsets_of(kind("continuous"), 1)
-    assert (found.planned_ms, found.conf, len(found.sources)) == (None, {}, 1)
 
 
 def test_asynchronous_progress_is_recognised_by_its_holes() -> None:
@@ -146,20 +130,20 @@ def test_holes(planned: list[int], finished: list[int], sparse: bool) -> None:
 def test_a_named_source_may_have_colons_in_its_offset_and_nothing_yet() -> None:
     found = decode.decode_offsets(3, f'v2\n{META}\norders:{{"t:x":{{"0":1}}}}\nb:-\nc:12:30\n'.encode())
     assert isinstance(found, OffsetsEntry)
-    assert [(each.source, each.raw) for each in found.sources] == [
-        ("orders", '{"t:x":{"0":1}}'),
-        ("b", None),
-        ("c", "12:30"),
-    ]
+    expected = [("orders", '{"t:x":{"0":1}}'), ("b", None), ("c", "12:30")]
+    assert [(each.source, each.raw) for each in found.sources] == expected
     # A colon is in no topic's name: these offsets are of another kind of source.
     assert found.sources[0].positions is None
 
 
-def test_a_control_batch_has_its_operation() -> None:
+def test_a_control_batch_has_its_operation_and_text_that_no_database_accepts_is_escaped() -> None:
     meta = '{"batchWatermarkMs":5,"controlBatchInfo":{"operationType":"REPARTITION","operationInfo":"{}"}}'
     found = decode.decode_offsets(3, f"v2\n{meta}\n0:-".encode())
     assert isinstance(found, OffsetsEntry)
     assert (found.control, found.watermark_ms, found.planned_ms) == ("REPARTITION", 5, None)
+    found = decode.decode_offsets(1, b'v1\n{"conf":{"a\\u0000b":"\\ud800"}}\n-')
+    assert isinstance(found, OffsetsEntry)
+    assert found.conf == {r"a\x00b": r"\ud800"}
 
 
 @cases(
@@ -223,11 +207,8 @@ def test_a_commit_needs_no_more_than_its_version(raw: bytes) -> None:
     "-",
     None,
 )
-def test_offsets_of_other_sources_are_no_positions(raw: str | None) -> None:
+def test_offsets_of_other_sources_are_no_positions_and_no_initial_offsets(raw: str | None) -> None:
     assert decode.parse_positions(raw) is None
-
-
-def test_files_of_other_sources_are_no_initial_offsets() -> None:
     assert decode.decode_initial_offsets("sources/0/0", b"v1\n1795315420951") is None
 
 
@@ -253,13 +234,6 @@ def test_foreign_names() -> None:
     assert decode.foreign_files(names) == ("README", "_SUCCESS")
     assert decode.foreign_files(["__tmp_path_dir", "offsets_$folder$", "sources_$folder$"]) == ()
     assert decode.foreign_files(["__tmp", "$folder$"]) == ("$folder$", "__tmp")
-
-
-def test_text_that_no_database_accepts_is_escaped() -> None:
-    raw = b'v1\n{"conf":{"a\\u0000b":"\\ud800"}}\n-'
-    found = decode.decode_offsets(1, raw)
-    assert isinstance(found, OffsetsEntry)
-    assert found.conf == {r"a\x00b": r"\ud800"}
 
 
 PIECES = st.sampled_from(

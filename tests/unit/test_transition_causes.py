@@ -1,9 +1,5 @@
-"""Proves what decides the cause of a transition beside its records: an action, and the last producer epoch
-of a record (KAFKA-20357), which changes nothing where there is none.
-
-For every way in which a fence by an action can read without that action, attributing its records as they
-are folded and attributing what was folded before come to the same, wherever the stream was cut.
-"""
+"""Proves what decides the cause of a transition beside its records: an action, wherever the stream was cut,
+and the last producer epoch of a record (KAFKA-20357), which changes nothing where there is none."""
 
 from itertools import product
 from typing import NamedTuple
@@ -53,20 +49,13 @@ def records(gap_ms: int, version: int, timeout_ms: int) -> list[TransactionRecor
         (TransactionState.EMPTY, EPOCH + 3, done + gap_ms + 1_000, None),
         (TransactionState.ONGOING, EPOCH + 3, done + gap_ms + 2_000, OPEN),
     ]
-    return [
-        TransactionRecord(
-            NAME,
-            state,
-            PRODUCER,
-            epoch,
-            timeout_ms,
-            partitions,
-            at_ms,
-            None if state is TransactionState.EMPTY else at_ms if epoch == EPOCH + 3 else NOW_MS - 60_000,
-            version,
-        )
-        for state, epoch, at_ms, partitions in steps
-    ]
+    made = []
+    for state, epoch, at_ms, partitions in steps:
+        begun_ms = at_ms if epoch == EPOCH + 3 else NOW_MS - 60_000
+        started_ms = None if state is TransactionState.EMPTY else begun_ms
+        fields = NAME, state, PRODUCER, epoch, timeout_ms, partitions, at_ms, started_ms, version
+        made.append(TransactionRecord(*fields))
+    return made
 
 
 def folded(prior: Prior, some: list[TransactionRecord], start: int, *, attributed: bool) -> Prior:
@@ -96,26 +85,19 @@ def test_the_order_of_record_and_result_makes_no_difference(version: int) -> Non
             if every[at:]:
                 late = folded(late, every[at:], at, attributed=True)
             case = f"version {version}, gap {gap_ms}, timeout {timeout_ms}, result after record {at}"
-            assert transition_ring.unpack_ring(late.packed, 3) == transition_ring.unpack_ring(
-                whole.packed, 3
-            ), case
-        kinds = [each.kind for each in transition_ring.unpack_ring(whole.packed, 3)]
+            ring = transition_ring.unpack_ring(whole.packed, 3)
+            assert transition_ring.unpack_ring(late.packed, 3) == ring, case
+        kinds = [each.kind for each in ring]
         assert kinds[0] is TransitionKind.BEGIN
         assert kinds[2:] == [TransitionKind.ADMIN_FENCE, TransitionKind.BEGIN, TransitionKind.BASELINE], case
-        fence = transition_ring.unpack_ring(whole.packed, 3)[2]
-        assert (fence.confidence, fence.gap_ms) == (Confidence.CERTAIN, gap_ms), case
-        assert [action_of(each, CAUSES) for each in transition_ring.unpack_ring(whole.packed, 3)].count(
-            ACTION
-        ) == 1, case
+        assert (ring[2].confidence, ring[2].gap_ms) == (Confidence.CERTAIN, gap_ms), case
+        assert [action_of(each, CAUSES) for each in ring].count(ACTION) == 1, case
 
 
-def test_attributing_twice_changes_nothing() -> None:
+def test_attributing_twice_changes_nothing_and_a_verdict_without_an_action_is_not_attributed() -> None:
     packed = revised(folded(Prior(), records(100, 2, 777_000), 0, attributed=False).packed)
     assert attribute_past(transition_ring.unpack_ring(packed, 3), CAUSES) == []
     assert attribute_past((), CAUSES) == []
-
-
-def test_a_verdict_without_an_action_is_not_attributed() -> None:
     numbers = PRODUCER, EPOCH + 1, EPOCH, 30_000, 5, None, None, 3, 9
     fence = Transition(
         TransitionKind.ADMIN_FENCE, Confidence.PROBABLE, TransitionReason.ADMIN_TIMEOUT, NOW_MS, *numbers
@@ -185,9 +167,8 @@ def test_a_new_producer_id_needs_no_last_epoch_to_be_a_rotation(state: Transacti
     before = record(state, 32_766, 0)
     for named in (None, 32_766):
         made = record(EMPTY, 0, 900, producer_id=8, last_producer_epoch=named)
-        assert verdicts(before, made) == [
-            Verdict(TransitionKind.ROTATION, CERTAIN, TransitionReason.EPOCH_USED_UP)
-        ]
+        rotation = Verdict(TransitionKind.ROTATION, CERTAIN, TransitionReason.EPOCH_USED_UP)
+        assert verdicts(before, made) == [rotation]
 
 
 @pytest.mark.parametrize("named", range(8))
@@ -196,18 +177,10 @@ def test_the_last_epoch_of_any_other_state_decides_nothing(version: int, named: 
     """Ends of protocol 2 name the epoch before, whoever ended it; protocol 0 carries an older one on."""
     ended = 3 + version // 2
     for prepared, complete in ((PREPARE_COMMIT, COMPLETE_COMMIT), (PREPARE_ABORT, COMPLETE_ABORT)):
+        states = EMPTY, ONGOING, ONGOING, prepared, complete, ONGOING
         plain = [
-            record(state, epoch, at_ms, client_version=version)
-            for at_ms, (state, epoch) in enumerate(
-                [
-                    (EMPTY, 3),
-                    (ONGOING, 3),
-                    (ONGOING, 3),
-                    (prepared, ended),
-                    (complete, ended),
-                    (ONGOING, ended),
-                ]
-            )
+            record(state, 3 if at_ms < 3 else ended, at_ms, client_version=version)
+            for at_ms, state in enumerate(states)
         ]
         tagged = [plain[0], *(each._replace(last_producer_epoch=named) for each in plain[1:])]
         assert verdicts(*tagged) == verdicts(*plain)

@@ -1,10 +1,5 @@
-"""Proves that verdicts follow from the records: on random histories whose events are known, and case by
-case; what counts as a series of them, and as timeouts in a row.
-
-A history (tests/unit/random_histories.py) has the records that Kafka's own rules would write. Every event
-of it must be found at the record that shows it, unless the verdict there, or the one before it, is
-*ambiguous*; and nothing else may be found.
-"""
+"""Proves that verdicts follow from the records: on random histories (tests/unit/random_histories.py), whose
+events and no others must be found unless a verdict is *ambiguous*, and case by case; and what is a series."""
 
 import random
 from collections import Counter, defaultdict
@@ -78,12 +73,9 @@ def test_a_random_history_gives_its_events_or_is_ambiguous(seed: int) -> None:
     assert verdict_errors(random_history(seed, 60)) == []
 
 
-#: What a producer that is configured with an Admin's timeout writes too.
-ADMINS = (
-    TransitionReason.DEFAULT_TIMEOUT,
-    TransitionReason.ADMIN_TIMEOUT,
-    TransitionReason.ADMIN_TIMEOUT_SOON,
-)
+ADMINS = {
+    TransitionReason.DEFAULT_TIMEOUT, TransitionReason.ADMIN_TIMEOUT, TransitionReason.ADMIN_TIMEOUT_SOON
+}  # fmt: skip
 
 
 def test_only_events_that_the_log_does_not_distinguish_are_ambiguous() -> None:
@@ -139,7 +131,10 @@ def test_the_bug_of_kafka_4_0_0_is_the_coordinators_abort() -> None:
         assert only_verdict(begun, ended)[0] is kind
 
 
-def test_a_transaction_in_two_phase_commit_never_times_out() -> None:
+def test_a_clock_that_went_forward_an_hour_is_a_late_timeout_but_two_phase_commit_never_times_out() -> None:
+    begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, 3_600_000)
+    expected = (TransitionKind.TIMEOUT, Confidence.PROBABLE, TransitionReason.BROKER_LATE)
+    assert only_verdict(begun, ended) == expected
     begun = record(ONGOING, 3, 0, timeout_ms=2**31 - 1)
     ended = record(PREPARED, 4, 9 * 10**9, timeout_ms=2**31 - 1)
     assert only_verdict(begun, ended)[0] is TransitionKind.TAKEOVER
@@ -152,12 +147,6 @@ def test_a_clock_that_went_back_gives_an_ambiguous_verdict(hours: int) -> None:
     assert only_verdict(begun, ended) == (TransitionKind.ABORT, AMBIGUOUS, TransitionReason.CLOCK_WENT_BACK)
     (_, told) = derived_transitions([begun, ended])
     assert "before its start" in explain_transition(told)
-
-
-def test_a_clock_that_went_forward_an_hour_is_a_late_timeout() -> None:
-    begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, 3_600_000)
-    expected = (TransitionKind.TIMEOUT, Confidence.PROBABLE, TransitionReason.BROKER_LATE)
-    assert only_verdict(begun, ended) == expected
 
 
 @cases(record(ONGOING, 4, 70_000), record(PREPARED, 5, 70_000)._replace(partitions=()))
@@ -186,70 +175,49 @@ def test_a_client_that_continues_after_an_abort_in_time_probably_aborted() -> No
 
 
 #: When an initialisation follows an abort whose markers took 5 ms, and how that reads under version 2.
-RETRIES = {
-    "at once": (5, TransitionKind.ABORT, TransitionReason.CAME_BACK),
-    "franz-go": (22, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
-    "Java": (95, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
-    "Java, loaded host": (403, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
-    "librdkafka, loaded host": (1_400, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
-    "a restart": (4_000, TransitionKind.ABORT, TransitionReason.CAME_BACK),
-}
-
-
-@pytest.mark.parametrize("retry", RETRIES)
-def test_an_initialisation_within_the_time_of_any_clients_retry_reads_as_a_takeover(retry: str) -> None:
-    after_ms, kind, reason = RETRIES[retry]
+@cases(
+    ("at once", 5, TransitionKind.ABORT, TransitionReason.CAME_BACK),
+    ("franz-go", 22, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
+    ("Java", 95, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
+    ("Java, loaded host", 403, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
+    ("librdkafka, loaded host", 1_400, TransitionKind.TAKEOVER, TransitionReason.CAME_BACK_SOON),
+    ("a restart", 4_000, TransitionKind.ABORT, TransitionReason.CAME_BACK),
+)
+def test_an_initialisation_within_the_time_of_any_clients_retry_reads_as_a_takeover(
+    who: str, after_ms: int, kind: TransitionKind, reason: TransitionReason
+) -> None:
     records = [
         record(ONGOING, 3, 0, client_version=2),
         record(PREPARED, 4, 900, client_version=2),
         record(ABORTED, 4, 905, client_version=2),
         record(EMPTY, 5, 905 + after_ms, client_version=2, timeout_ms=45_000),
     ]
-    assert only_verdict(*records) == (kind, AMBIGUOUS, reason)
-    words = explain_transition(
-        next(told for told in derived_transitions(records) if told.open_ms is not None)
-    )
+    assert only_verdict(*records) == (kind, AMBIGUOUS, reason), who
+    ended = next(told for told in derived_transitions(records) if told.open_ms is not None)
+    words = explain_transition(ended)
     assert "takeover whose client retried after CONCURRENT_TRANSACTIONS" in words
     assert "the client's own abort followed by a new initialisation" in words
 
 
-#: An abort at the last epoch, by its age and by what the record after it says.
-LAST = {
-    "client, by the end": (
-        900,
-        {"producer_id": 8, "producer_epoch": 0},
-        TransitionKind.CLIENT_ABORT,
-        Confidence.CERTAIN,
-    ),
-    "client, late": (
-        61_000,
-        {"producer_id": 8, "producer_epoch": 0},
-        TransitionKind.CLIENT_ABORT,
-        Confidence.CERTAIN,
-    ),
-    "broker": (900, {}, TransitionKind.TAKEOVER, Confidence.PROBABLE),
-    "broker, late": (61_000, {}, TransitionKind.TIMEOUT, Confidence.PROBABLE),
-}
+NEXT_ID = {"producer_id": 8, "producer_epoch": 0}
 
 
-@pytest.mark.parametrize("end", LAST)
+@cases(
+    (900, NEXT_ID, TransitionKind.CLIENT_ABORT, Confidence.CERTAIN),
+    (61_000, NEXT_ID, TransitionKind.CLIENT_ABORT, Confidence.CERTAIN),
+    (900, {}, TransitionKind.TAKEOVER, Confidence.PROBABLE),
+    (61_000, {}, TransitionKind.TIMEOUT, Confidence.PROBABLE),
+)
 def test_at_the_last_epoch_the_producer_id_distinguishes_a_clients_abort_from_the_coordinators(
-    end: str,
+    at_ms: int, changes: dict[str, int], kind: TransitionKind, confidence: Confidence
 ) -> None:
-    at_ms, changes, kind, confidence = LAST[end]
-    told = only_verdict(
-        record(ONGOING, 32_766, 0, client_version=2),
-        record(PREPARED, 32_767, at_ms, client_version=2),
-        record(ABORTED, 32_767, at_ms + 5, client_version=2)._replace(**changes),
-    )
-    assert told[:2] == (kind, confidence)
-
-
-def test_the_next_producer_id_in_an_abort_is_a_clients() -> None:
     begun = record(ONGOING, 32_766, 0, client_version=2)
-    ended = record(PREPARED, 32_767, 900, client_version=2, next_producer_id=8)
+    ended = record(PREPARED, 32_767, at_ms, client_version=2)
+    done = record(ABORTED, 32_767, at_ms + 5, client_version=2)._replace(**changes)
+    assert only_verdict(begun, ended, done)[:2] == (kind, confidence)
+    # The abort itself may name the next producer id: then it is the client's.
     expected = (TransitionKind.CLIENT_ABORT, Confidence.CERTAIN, TransitionReason.CLIENT_AT_LAST_EPOCH)
-    assert only_verdict(begun, ended) == expected
+    assert only_verdict(begun, ended._replace(next_producer_id=8)) == expected
 
 
 def test_a_verdict_is_revised_at_its_own_offset() -> None:
@@ -298,10 +266,21 @@ def test_every_reason_has_a_text_with_real_durations() -> None:
 
 
 def test_a_series_ends_where_it_paused() -> None:
-    assert latest_streak([0, 100, 500, 590, 600], within_ms=100) == [500, 590, 600]
-    assert latest_streak([0, 100, 200], within_ms=100) == [0, 100, 200]
-    assert latest_streak([7], within_ms=100) == [7]
-    assert latest_streak([], within_ms=100) == []
+    for times, series in (
+        ([0, 100, 500, 590, 600], [500, 590, 600]),
+        ([0, 100, 200], [0, 100, 200]),
+        ([7], [7]),
+        ([], []),
+    ):
+        assert latest_streak(times, within_ms=100) == series
+
+
+def test_a_commit_ends_the_series_and_other_transitions_do_not() -> None:
+    timeout, commit = TransitionKind.TIMEOUT, TransitionKind.COMMIT
+    others = TransitionKind.REINIT, TransitionKind.BEGIN
+    steps = timeout, commit, timeout, *others, timeout, TransitionKind.EMPTY_ABORT
+    assert [each.offset for each in in_a_row(transitions_of(*steps))] == [2, 5]
+    assert in_a_row(transitions_of(timeout, timeout, commit)) == []
 
 
 def transitions_of(*kinds: TransitionKind) -> list[Transition]:
@@ -309,19 +288,3 @@ def transitions_of(*kinds: TransitionKind) -> list[Transition]:
         Transition(kind, Confidence.CERTAIN, TransitionReason.BROKER_LATE, n, 1, 2, 2, 3, 4, None, None, 0, n)
         for n, kind in enumerate(kinds)
     ][::-1]
-
-
-def test_a_commit_ends_the_series_and_other_transitions_do_not() -> None:
-    steps = [
-        TransitionKind.TIMEOUT,
-        TransitionKind.COMMIT,
-        TransitionKind.TIMEOUT,
-        TransitionKind.REINIT,
-        TransitionKind.BEGIN,
-        TransitionKind.TIMEOUT,
-        TransitionKind.EMPTY_ABORT,
-    ]
-    assert [each.offset for each in in_a_row(transitions_of(*steps))] == [2, 5]
-    assert (
-        in_a_row(transitions_of(TransitionKind.TIMEOUT, TransitionKind.TIMEOUT, TransitionKind.COMMIT)) == []
-    )

@@ -1,7 +1,5 @@
-"""Proves that checkpoints are found and read on any store, and that each poll reads only new files.
-
-Unreadable checkpoints are in test_broken_checkpoints.py.
-"""
+"""Proves that checkpoints are found and read on any store, and that each poll reads only new files
+(unreadable ones are in test_broken_checkpoints.py)."""
 
 import json
 import os
@@ -61,9 +59,6 @@ def test_what_real_spark_wrote_is_read_on_every_store(root: str, kind: str) -> N
     operators = {event["operatorName"] for event in made["progress"][-1]["stateOperators"]}
     assert {each.name for each in checkpoint.operators} == operators
     assert bool(checkpoint.initial) == kind.startswith("kafka")
-
-
-# Finding them.
 
 
 def test_checkpoints_are_found_at_any_depth_and_not_inside_of_each_other(root: str) -> None:
@@ -170,12 +165,8 @@ def test_circular_links_are_not_followed(tmp_path: Path) -> None:
     assert looked.gaps == {}
 
 
-# Reading what is new.
-
-
 def test_each_poll_reads_only_new_files() -> None:
-    folder = make_checkpoint(f"{ROOT}/orders")
-    watch = collector()
+    folder, watch = make_checkpoint(f"{ROOT}/orders"), collector()
     poll(watch)
     watch.mark_saved()
     FaultyFileSystem.reads.clear()
@@ -202,8 +193,7 @@ def test_new_batches_are_reported_until_they_are_saved() -> None:
 
 
 def test_a_file_that_was_changed_is_read_again() -> None:
-    folder = make_checkpoint(f"{ROOT}/orders")
-    watch = collector()
+    folder, watch = make_checkpoint(f"{ROOT}/orders"), collector()
     poll(watch)
     watch.mark_saved()
     write_file(folder, "offsets/2", "v1\n{}\n77")
@@ -262,9 +252,6 @@ def test_a_slow_store_is_polled_for_a_twentieth_of_the_time(monkeypatch: pytest.
     assert watch.wait_s() < 1
     poll(watch)
     assert watch.wait_s() > 20 * 10
-
-
-# The ledger of the sink.
 
 
 def test_a_commit_whose_file_a_copy_wrote_anew_is_no_later_than_the_next_plan(tmp_path: Path) -> None:
