@@ -30,16 +30,9 @@ def labels_of(subject: str, owner: Owner | None = None, **more: Any) -> dict[str
 
 
 def notice(name: str = "payments-7", *, over: bool = False, **more: str) -> Notice:
-    about = f"transaction:{name}"
-    found = labels_of(about, OWNER) | more
-    return Notice(
-        name,
-        found,
-        labels.annotations_of(finding(about), OWNER),
-        NOW_MS - 5_000,
-        NOW_MS if over else None,
-        URL,
-    )
+    about, ends_ms = f"transaction:{name}", NOW_MS if over else None
+    annotations = labels.annotations_of(finding(about), OWNER)
+    return Notice(name, labels_of(about, OWNER) | more, annotations, NOW_MS - 5_000, ends_ms, URL)
 
 
 def message(*notices: Notice, reason: SendReason = SendReason.FIRST, truncated: int = 0) -> GroupMessage:
@@ -67,15 +60,11 @@ def test_the_webhook_is_alertmanagers_version_4() -> None:
     assert (second["status"], second["endsAt"]) == ("resolved", "2026-11-18T11:06:40.000Z")
 
 
-def test_all_resolved_is_resolved() -> None:
+def test_all_resolved_is_resolved_and_an_alertmanager_receives_the_end_of_each_alert() -> None:
     body = payload.webhook_body(message(notice(over=True), reason=SendReason.ALL_RESOLVED))
     assert (body["status"], body["notification_reason"]) == ("resolved", "all_alerts_resolved")
-
-
-def test_an_alertmanager_receives_the_end_of_each_alert() -> None:
-    (firing, over) = payload.channel_payload(
-        "alertmanager", message(notice(), notice(over=True)), now_ms=NOW_MS, lives_ms=360_000
-    )
+    both = message(notice(), notice(over=True))
+    (firing, over) = payload.channel_payload("alertmanager", both, now_ms=NOW_MS, lives_ms=360_000)
     assert list(firing) == ["labels", "annotations", "startsAt", "endsAt", "generatorURL"]
     assert firing["endsAt"] == "2026-11-18T11:12:40.000Z"
     assert over["endsAt"] == "2026-11-18T11:06:40.000Z"
@@ -130,7 +119,7 @@ def test_labels_name_the_subject(subject: str, named: dict[str, str], page: str)
     assert labels.page_of(found, URL) == URL + page
 
 
-def test_a_query_has_its_id_and_its_name_as_labels() -> None:
+def test_a_query_has_its_id_and_its_name_as_labels_and_titles_name_it() -> None:
     found = labels_of("query:6f1d2a3b", query_name="orders_enrich")
     assert (found["subject"], found["query"]) == ("query:6f1d2a3b", "6f1d2a3b")
     assert found["query_name"] == "orders_enrich"
@@ -139,24 +128,20 @@ def test_a_query_has_its_id_and_its_name_as_labels() -> None:
     # Another subject is not renamed by a label that it should not have.
     assert labels.readable_name("group:billing", found) == "billing"
     assert set(found) <= set(validation.LABELS)
-
-
-def test_a_title_names_the_query_and_not_its_id() -> None:
     named = {"query": "6f1d2a3b", "subject": "query:6f1d2a3b", "query_name": "orders_enrich"}
-    for group in ({"query": "6f1d2a3b"}, {"subject": "query:6f1d2a3b"}):
-        titled = GroupMessage("ops", "key", group, SendReason.FIRST, [notice(**named)], 0, URL)
-        assert payload.message_text(titled)["title"] == "[FIRING:1] orders_enrich"
-    nameless = GroupMessage("ops", "key", {"query": "6f1d2a3b"}, SendReason.FIRST, [notice()], 0, URL)
-    assert payload.message_text(nameless)["title"] == "[FIRING:1] 6f1d2a3b"
+    for group, members, title in (
+        ({"query": "6f1d2a3b"}, named, "orders_enrich"),
+        ({"subject": "query:6f1d2a3b"}, named, "orders_enrich"),
+        ({"query": "6f1d2a3b"}, {}, "6f1d2a3b"),
+    ):
+        titled = GroupMessage("ops", "key", group, SendReason.FIRST, [notice(**members)], 0, URL)
+        assert payload.message_text(titled)["title"] == f"[FIRING:1] {title}"
 
 
-def test_owners_travel_as_labels() -> None:
+def test_owners_travel_as_labels_and_long_names_are_cut_and_stay_distinct() -> None:
     found = labels_of("transaction:payments-7", OWNER)
     assert (found["team"], found["contact"], found["runbook"]) == (OWNER.team, OWNER.contact, OWNER.runbook)
     assert labels.annotations_of(finding("transaction:payments-7"), OWNER)["runbook"] == OWNER.runbook
-
-
-def test_long_names_are_cut_and_stay_distinct() -> None:
     first, second = (labels_of(f"group:{'g' * 32_000}{n}")["group"] for n in range(2))
     assert len(first) == len(second) == LONGEST
     assert first != second

@@ -154,26 +154,15 @@ def test_with_our_sink(facts: dict[str, Any], wanted: str, recovery: str, why: s
     ("", {"checkpointed": True}, "DD???D"),
     ("", {"alive": True}, "Dw???w"),
 )
-def test_with_other_sinks(sink: str, facts: dict[str, Any], wanted: str) -> None:
+def test_with_other_sinks_and_before_the_first_batch(sink: str, facts: dict[str, Any], wanted: str) -> None:
     assert letters(links(sink, **facts)) == wanted
-
-
-@cases(("exactly_once", "wwwwww"), ("", "wwwwww"), ("kafka", "ww---w"))
-def test_before_the_first_batch(sink: str, wanted: str) -> None:
-    assert letters(no_chain(sink)) == wanted
+    for before, waiting in (("exactly_once", "wwwwww"), ("", "wwwwww"), ("kafka", "ww---w")):
+        assert letters(no_chain(before)) == waiting
 
 
 def test_each_link_has_its_time_and_its_evidence() -> None:
-    found = {
-        each.link: each
-        for each in links(
-            decision=decided(),
-            done=done(),
-            ended=ended(GOOD, GOOD),
-            checkpointed=True,
-            checkpointed_ms=NOW_MS,
-        )
-    }
+    facts = {"decision": decided(), "done": done(), "ended": ended(GOOD, GOOD)}
+    found = {each.link: each for each in links(checkpointed=True, checkpointed_ms=NOW_MS, **facts)}
     assert {link: each.at_ms for link, each in found.items()} == {
         BatchStep.PLANNED: NOW_MS - 3_000,
         BatchStep.WRITTEN: STARTED_MS,
@@ -242,9 +231,8 @@ def test_the_strongest_evidence_of_a_commit_comes_first(
 def test_an_unconfirmed_commit_is_never_shown_as_confirmed(
     unknown: tuple[EndedTransaction, ...], by: str
 ) -> None:
-    said = links(decision=decided(), done=replace(done(), by=by), ended=unknown, checkpointed=True)[
-        3
-    ].evidence
+    facts = {"decision": decided(), "done": replace(done(), by=by), "ended": unknown}
+    said = links(checkpointed=True, **facts)[3].evidence
     assert "not confirmed by a coordinator" in said
     assert "2 of 2 coordinators" not in said
 

@@ -29,23 +29,14 @@ AROUND = Around(Offsets(0, 140, 140, 1), ends=HISTORY)
 
 
 def observe(before: Stood | None = None, around: Around = AROUND, **changes: object) -> Stood:
-    given: dict[str, object] = {
-        "committed": Committed(100),
-        "unstable": False,
-        "logged": LOG,
-        "now_ms": NOW,
-    } | changes
+    given = {"committed": Committed(100), "unstable": False, "logged": LOG, "now_ms": NOW, **changes}
     return observe_partition(before, around=around, **given)  # type: ignore[arg-type]
 
 
-def test_lag_in_time_is_since_the_end_passed_the_offset() -> None:
+def test_lag_in_time_is_since_the_end_passed_the_offset_and_unknown_before_the_history() -> None:
     found = observe()
     # It passed 100 between the looks 40 s and 30 s ago, that is a tenth of the way.
-    assert found.lag_ms == 39_000
-    assert (found.lag_lso, found.lag_hw) == (40, 40)
-
-
-def test_lag_is_zero_at_the_end_and_unknown_before_the_history() -> None:
+    assert (found.lag_ms, found.lag_lso, found.lag_hw) == (39_000, 40, 40)
     assert observe(committed=Committed(140)).lag_ms == 0
     assert observe(committed=Committed(30)).lag_ms is None
     assert observe(around=replace(AROUND, offsets=None)).lag_ms is None
@@ -118,23 +109,12 @@ def test_a_commit_that_was_pending_for_long_does_not_count_as_blocked_at_the_lso
 
 
 def test_markers_and_aborted_records_are_nothing_to_read() -> None:
-    around = replace(AROUND, only_markers=True)
-    found = observe(
-        around=around, logged=LOG._replace(commits=commits_every(5, *range(5, 105, 5), last_s=900))
-    )
+    silent = LOG._replace(commits=commits_every(5, *range(5, 105, 5), last_s=900))
+    found = observe(around=replace(AROUND, only_markers=True), logged=silent)
     assert (found.status, found.lag_ms, found.only_markers) == (OK, 0, True)
     assert (found.lag_lso, found.lag_hw) == (0, 40)
-    assert observe(logged=LOG._replace(commits=commits_every(5, *range(5, 105, 5), last_s=900))).status is OK
+    assert observe(logged=silent).status is OK
     assert observe(now_ms=NOW + 300_000).status is STOP
-
-
-def test_the_commit_instant_comes_from_the_log_if_the_offset_is_the_same() -> None:
-    assert observe().commit_ms == NOW - 5_000
-    first = observe(committed=Committed(101))
-    assert first.commit_ms == NOW
-    assert observe(first, committed=Committed(101), now_ms=NOW + 5_000).commit_ms == NOW
-    assert observe(first, committed=Committed(102), now_ms=NOW + 5_000).commit_ms == NOW + 5_000
-    assert observe(committed=None).commit_ms is None
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
@@ -156,15 +136,25 @@ def test_a_pending_commit_is_reported_with_its_transaction_and_its_beginning() -
     assert (alone.offset, alone.status, alone.blockers) == (None, UNKNOWN, (pending,))
 
 
+def test_the_commit_instant_comes_from_the_log_if_the_offset_is_the_same() -> None:
+    assert observe().commit_ms == NOW - 5_000
+    first = observe(committed=Committed(101))
+    assert first.commit_ms == NOW
+    assert observe(first, committed=Committed(101), now_ms=NOW + 5_000).commit_ms == NOW
+    assert observe(first, committed=Committed(102), now_ms=NOW + 5_000).commit_ms == NOW + 5_000
+    assert observe(committed=None).commit_ms is None
+
+
 def test_a_row_is_written_when_its_facts_change() -> None:
     row = observe()
-    assert has_changed(None, row)
-    assert not has_changed(row, observe(row, now_ms=NOW + 500))
-    assert has_changed(row, observe(row, committed=Committed(101)))
-    assert has_changed(row, observe(row, now_ms=NOW + 25_000))
+    for before, changes, is_written in (
+        (None, {}, True),
+        (row, {"now_ms": NOW + 500}, False),
+        (row, {"committed": Committed(101)}, True),
+        (row, {"now_ms": NOW + 25_000}, True),
+    ):
+        assert has_changed(before, observe(before, **changes)) is is_written
 
-
-# Families.
 
 UUID = "0f4f8c6e-8f1e-4f7c-9d43-1b2c3d4e5f60"
 HEX = "0f4f8c6e8f1e4f7c9d431b2c3d4e5f60"

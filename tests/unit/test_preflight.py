@@ -147,7 +147,7 @@ def test_the_worst_comes_first() -> None:
 KNOWN_BROKERS = BrokerSetup(15 * MINUTE, 7 * 24 * 60 * MINUTE)
 
 
-def test_what_needs_the_timeout_is_told_as_its_share() -> None:
+def test_what_needs_the_timeout_is_told_as_its_share_and_what_is_not_known_left_out() -> None:
     query = QuerySetup("orders_enrich", longest_batch_ms=48_000)
     job = JobSetup("flink", longest_interval_ms=10_000)
     told = id_limits(MINUTE, KNOWN_BROKERS, [500, 3_000], query, job)
@@ -158,17 +158,10 @@ def test_what_needs_the_timeout_is_told_as_its_share() -> None:
         (48_000, 80.0, True),
         (20_000, pytest.approx(100 / 3), False),
     ]
-
-
-def test_limits_that_are_not_known_are_left_out() -> None:
-    assert [
-        each.value_ms for each in id_limits(MINUTE, BrokerSetup(), [], QuerySetup("q"), JobSetup("j"))
-    ] == [MINUTE]
-
-
-@pytest.mark.parametrize("timeout_ms", [NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, 0, -5])
-def test_an_id_without_a_timeout_has_no_limits(timeout_ms: int) -> None:
-    assert id_limits(timeout_ms, KNOWN_BROKERS, [MINUTE]) == ()
+    (alone,) = id_limits(MINUTE, BrokerSetup(), [], QuerySetup("q"), JobSetup("j"))
+    assert alone.value_ms == MINUTE
+    for timeout_ms in (NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, 0, -5):
+        assert id_limits(timeout_ms, KNOWN_BROKERS, [MINUTE]) == ()
 
 
 def test_an_idle_id_is_forgotten_after_its_last_change() -> None:

@@ -1,9 +1,5 @@
-"""Proves what follows about a streaming query, by cases: from its recent batches its usual
-duration, a stalled watermark, two writers; what became of a transaction of its sink, by its coordinator and
-by later transitions of its id, and how many rows a batch wrote.
-
-A path as Spark spells it becomes the URL that fsspec opens, mapped prefixes included.
-"""
+"""Proves what follows from a query's recent batches; what became of a transaction of its sink, by its
+coordinator and by later transitions of its id; and which URL fsspec opens for a path as Spark spells it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -69,11 +65,8 @@ def test_a_watermark_that_stops_is_stalled(
 ) -> None:
     past = [batch(n, watermark=mark) for n, mark in enumerate(marks)]
     assert watermark_stall(past) == wanted, why
-
-
-def test_batches_without_input_do_not_count() -> None:
     past = [batch(0, watermark=5), *(batch(n, watermark=6, rows=n % 2 == 0) for n in range(1, 7))]
-    assert watermark_stall(past) == Stall(6, 2, 4 * MINUTE_MS)
+    assert watermark_stall(past) == Stall(6, 2, 4 * MINUTE_MS), "batches without input do not count"
 
 
 @cases(
@@ -223,12 +216,9 @@ def test_the_longest_mapped_prefix_is_replaced(path: str, mapped: dict[str, str]
     assert to_url(path, mapped=mapped) == url
 
 
-def test_a_scheme_is_distinguished_from_a_folder_with_a_colon() -> None:
+def test_a_scheme_is_told_from_a_folder_with_a_colon_and_below_a_folder_its_own_spelling_stays() -> None:
     assert [scheme_of(path) for path in ("hdfs:/x", "S3A://b/x", "file:x")] == ["hdfs", "s3a", "file"]
     assert {scheme_of(path) for path in ("/a:b", "a/b:c", "c:/x", "x", "")} == {""}
-
-
-def test_below_a_folder_its_own_spelling_stays() -> None:
     assert join_path("s3a://bucket/chk", "orders", "offsets") == "s3a://bucket/chk/orders/offsets"
     assert join_path("s3a://bucket/chk/", "orders") == "s3a://bucket/chk/orders"
     assert join_path("s3a://bucket") == "s3a://bucket"

@@ -1,6 +1,5 @@
-"""Proves what is said of records: the fate of an offset where answers are partial, its readers, its
-sequence; who wrote some batches, and whether their sequences follow one another; and by cases what a commit
-has lost to abort markers before it, and whose a marker is."""
+"""Proves what is said of records: the fate of an offset where answers are partial, its readers, its sequence;
+who wrote some batches; and what a commit has lost to abort markers before it, and whose a marker is."""
 
 from fenceline.decode.record_batches import BatchWriters, RecordBatch, SequenceStep, count_writers
 from fenceline.facts import TopicPartition, Transition, TransitionKind
@@ -59,11 +58,14 @@ def test_the_fate_follows_from_what_was_read_alone(seen: OffsetLook, fate: Recor
     explain_readers(seen)
 
 
-def test_readers_of_what_is_not_known_are_not_known() -> None:
+def test_readers_of_what_is_not_known_are_not_known_and_a_newer_epoch_before_shows_a_stale_one() -> None:
     unknown = look(3, data(2, 4))
     assert (is_visible(unknown, committed=True), is_visible(unknown, committed=False)) == (None, True)
     behind = OffsetLook(3, 0, 2, 100, [data(2, 4)], 5)
     assert is_visible(behind, committed=True) is False
+    newer = data(3, 4, 0, epoch=2)
+    assert look(5, data(5, 6, 0), before=[newer]).newer_epoch == newer
+    assert look(5, data(5, 6, 0), before=[data(3, 4, 0)]).newer_epoch is None
 
 
 @cases(
@@ -85,12 +87,6 @@ def test_a_sequence_is_the_next_one_or_the_reason_is_named(
     assert bool(said) == bool(words)
 
 
-def test_a_batch_before_of_a_newer_epoch_shows_a_stale_one() -> None:
-    stale = look(5, data(5, 6, 0), before=[data(3, 4, 0, epoch=2)])
-    assert stale.newer_epoch == data(3, 4, 0, epoch=2)
-    assert look(5, data(5, 6, 0), before=[data(3, 4, 0)]).newer_epoch is None
-
-
 def batch(
     first: int, records: int, producer_id: int = -1, *, is_open: bool = False, marker: str = ""
 ) -> RecordBatch:
@@ -98,16 +94,8 @@ def batch(
 
 
 def test_records_are_counted_by_their_kind_of_producer() -> None:
-    seen = count_writers(
-        [
-            batch(10, 3, 7, is_open=True),
-            batch(13, 1, 7, is_open=True, marker="commit"),
-            batch(14, 2, 8),
-            batch(16, 5, 9),
-            batch(21, 4),
-            batch(25, 1, 8),
-        ]
-    )
+    of_transaction = batch(10, 3, 7, is_open=True), batch(13, 1, 7, is_open=True, marker="commit")
+    seen = count_writers([*of_transaction, batch(14, 2, 8), batch(16, 5, 9), batch(21, 4), batch(25, 1, 8)])
     assert seen == BatchWriters(10, 26, 3, 8, 4, ((9, 5), (8, 3)))
     assert count_writers([]) == BatchWriters(0, 0)
 
@@ -147,11 +135,9 @@ def test_producers_epochs_markers_and_plain_records_are_told_apart() -> None:
     seen = count_writers(batches)
     assert (seen.following, seen.broken) == (2, 0)
     assert explain_sequences(count_writers(batches[:3])) == ""
-
-
-def test_of_many_breaks_the_first_are_named_and_all_counted() -> None:
-    seen = count_writers([numbered(at, 0) for at in range(100)])
-    assert (seen.broken, len(seen.breaks)) == (99, 20)
+    # Of many breaks the first are named, and all counted.
+    many = count_writers([numbered(at, 0) for at in range(100)])
+    assert (many.broken, len(many.breaks)) == (99, 20)
 
 
 def numbered(at: int, sequence: int, *, producer_id: int = 1, epoch: int = 0) -> RecordBatch:
