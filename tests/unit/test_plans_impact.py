@@ -1,9 +1,5 @@
-"""Proves what the end of a transaction unblocks, in numbers: which offsets readers get, how many records of
-other producers become readable, what it had written itself, which groups continue; and that sums hold.
-
-What a plan calls a bound is one: whatever producers write between the plan and its execution, the LSO moves
-at least as far, and at least as many records become readable or are aborted, as promised.
-"""
+"""Proves what the end of a transaction unblocks, in numbers, and that what a plan calls a bound is one,
+whatever producers write between the plan and its execution."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +26,7 @@ from tests.cases import cases
 from tests.unit.factories import MINE, OTHER, TOPIC, blocked_log, data_batch, marker_batch, open_producer
 
 M = frozenset({MINE})
+COMMITTED = (data_batch(11, 2, OTHER), marker_batch(13, OTHER))
 WHERE = TopicPartition(TOPIC, 0)
 
 
@@ -62,27 +59,10 @@ def test_the_offsets_that_readers_get(
     # 1. Its own records are aborted, others' are read.
     ((data_batch(10, 2), data_batch(12, 3, -1, transactional=False)), 3),
     # 2. Committed ones behind it, aborted ones, and markers, which are no records.
-    (
-        (
-            data_batch(10),
-            data_batch(11, 2, OTHER),
-            marker_batch(13, OTHER),
-            data_batch(14, 4, 6),
-            marker_batch(18, 6, "abort"),
-        ),
-        2,
-    ),
+    ((data_batch(10), *COMMITTED, data_batch(14, 4, 6), marker_batch(18, 6, "abort")), 2),
     # 3. One producer, committed and then aborted and then open.
-    (
-        (
-            data_batch(10, 1, OTHER),
-            marker_batch(11, OTHER),
-            data_batch(12, 5, OTHER),
-            marker_batch(17, OTHER, "abort"),
-        ),
-        1,
-    ),
-    ((data_batch(10, 1, OTHER), marker_batch(11, OTHER), data_batch(12, 5, OTHER)), 1),
+    ((*COMMITTED, data_batch(14, 5, OTHER), marker_batch(19, OTHER, "abort")), 2),
+    ((*COMMITTED, data_batch(14, 5, OTHER)), 2),
     # 4. Behind the span, where it is read only for what its transaction came to.
     ((data_batch(10), data_batch(12, 2, OTHER), data_batch(100, 2, OTHER), marker_batch(102, OTHER)), 2),
     # 5. Not read at all.
@@ -164,19 +144,12 @@ def test_partitions_that_stay_blocked_or_are_unavailable_are_listed() -> None:
     assert compute_reach([half], M).held == ((TOPIC, 0, 10, 15, None),)
 
 
-def test_a_transaction_without_later_records_unblocks_none() -> None:
+def test_a_transaction_without_later_records_unblocks_none_and_offsets_of_groups_are_none() -> None:
+    words = "The LSO of payments-0 moves on; no record of another producer was behind it when checked."
     found = effects_of(blocked_log(high_watermark=12, batches=(data_batch(10, 2),)))
-    assert found == {
-        "records_released": (
-            0,
-            "The LSO of payments-0 moves on; no record of another producer was behind it when checked.",
-        )
-    }
-
-
-def test_offsets_of_groups_do_not_count_as_records() -> None:
-    found = compute_reach([blocked_log(12, "__consumer_offsets", groups=("billing",))], M)
-    assert (found.effects, found.held, found.waiting, found.own) == ((), (), (), ())
+    assert found == {"records_released": (0, words)}
+    reach = compute_reach([blocked_log(12, "__consumer_offsets", groups=("billing",))], M)
+    assert (reach.effects, reach.held, reach.waiting, reach.own) == ((), (), (), ())
 
 
 BATCHES = st.lists(
@@ -323,27 +296,18 @@ def test_execution_gives_at_least_what_the_plan_promised(
     assert effect.words.startswith("At least " if counted else "Records that were not counted are aborted: ")
 
 
-def test_the_measured_case_is_a_lower_bound() -> None:
+def test_the_measured_case_is_a_lower_bound_and_every_figure_about_a_log_is_called_one() -> None:
     """The LSO was promised to be at most 3 and became 4: the abort marker itself takes an offset."""
     partition = Partition()
     partition.write([(MINE, 3, "")])
-    plan = compute_reach([partition.checked(counted=True)], frozenset({MINE}))
+    plan = compute_reach([partition.checked(counted=True)], M)
     partition.complete(MINE, "abort")
     assert partition.lso == 4
     assert [held[4] for held in plan.held] == [3]
-
-
-def test_another_open_transaction_bounds_the_lso_not_the_end_of_the_log() -> None:
-    """The LSO moves to where the next open transaction begins: 13, although the log ends at 15."""
-    found = compute_reach(
-        [blocked_log(opened=(open_producer(10), open_producer(13, OTHER)))], frozenset({MINE})
-    )
+    # It moves to where the next open transaction begins: 13, although the log ends at 15.
+    found = compute_reach([blocked_log(opened=(open_producer(10), open_producer(13, OTHER)))], M)
     assert found.held == ((TOPIC, 0, 10, 15, 13),)
-
-
-def test_every_figure_about_a_log_is_called_a_bound() -> None:
-    found = compute_reach([blocked_log(), blocked_log(1, batches=None)], frozenset({MINE}))
-    for each in found.effects:
+    for each in compute_reach([blocked_log(), blocked_log(1, batches=None)], M).effects:
         if each.name in ("records_released", "offsets_released"):
             assert each.bound is Bound.AT_LEAST
             assert "at least" in each.words.lower()

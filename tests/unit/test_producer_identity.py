@@ -1,15 +1,11 @@
 """Proves that transactional ids fall into the applications that made them, whatever text they are, or into
-those that `[[owners]]` name: that of a client by the first pattern that fits its ids or their shape, that
-of an engine by the engine. The shapes are those that Flink's, Kafka Streams' and Connect's own classes
-build (named in the module).
-
-Ids are attributed to Kafka Streams and Connect by a second sign beside their shape; plain ids that look
-like theirs are not. What topics of Streams are for is known too.
-"""
+those that `[[owners]]` name; and that ids are attributed to Kafka Streams and Connect, whose own classes
+build the shapes (named in the module), only by a second sign beside their shape."""
 
 import random
 import uuid
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -167,12 +163,9 @@ def test_an_owner_names_the_application_of_a_client_of_no_engine(
     assert application_of(name).application == application, why
 
 
-def test_without_names_the_shape_counts() -> None:
+def test_without_names_the_shape_counts_and_an_application_has_the_owner_that_names_it() -> None:
     name_applications((Owner("svc-*", "Pay"),))
     assert application_of("svc-7").application == "svc"
-
-
-def test_an_application_has_the_owner_that_names_it() -> None:
     assert owner_of(["Ledger service"], OWNERS) == OWNERS[3]
     assert owner_of(["Other service"], OWNERS) is None
 
@@ -204,13 +197,13 @@ def test_a_streams_id_names_process_thread_and_machine(application: str, thread:
 
 @pytest.mark.parametrize("application", APPLICATIONS)
 def test_an_older_streams_id_names_its_task(application: str) -> None:
-    found = identify_producer(f"{application}-0_3", [client(application, PROCESS, 1)], ())
+    name = f"{application}-0_3"
+    found = identify_producer(name, [client(application, PROCESS, 1)], ())
     assert found is not None
     assert (found.application, found.parts, found.host) == (application, (("task", "0_3"),), "")
-    assert found.sign
-    alone = identify_producer(f"{application}-0_3", [], ())
+    alone = identify_producer(name, [], ())
     assert alone is not None
-    assert alone.sign == ""
+    assert (bool(found.sign), alone.sign) == (True, "")
 
 
 @cases(
@@ -227,22 +220,18 @@ def test_the_shape_of_streams_without_its_client_has_no_sign(members: list[Membe
 
 
 @pytest.mark.parametrize("group", CONNECT_GROUPS)
-@pytest.mark.parametrize("connector", CONNECTORS)
-@pytest.mark.parametrize("task", [0, 17])
-def test_a_connect_task_is_known_by_its_group_s_leader(group: str, connector: str, task: int) -> None:
-    transactional_id, leader = f"{group}-{connector}-{task}", f"connect-cluster-{group}"
-    assert leader in leader_ids(transactional_id)
-    found = identify_producer(transactional_id, (), {leader})
-    assert found is not None
-    assert (found.engine, found.application) == (Engine.KAFKA_CONNECT, group)
-    assert found.parts == (("connector", connector), ("task", str(task)))
-
-
-@pytest.mark.parametrize("group", CONNECT_GROUPS)
-def test_the_leader_of_a_connect_group_is_named(group: str) -> None:
-    found = identify_producer(f"connect-cluster-{group}", (), {f"connect-cluster-{group}"})
+def test_a_connect_task_is_known_by_its_group_s_leader_which_is_named(group: str) -> None:
+    leader = f"connect-cluster-{group}"
+    found = identify_producer(leader, (), {leader})
     assert found is not None
     assert found.parts == (("leader of", group),)
+    for connector, task in product(CONNECTORS, (0, 17)):
+        transactional_id = f"{group}-{connector}-{task}"
+        assert leader in leader_ids(transactional_id)
+        found = identify_producer(transactional_id, (), {leader})
+        assert found is not None
+        assert (found.engine, found.application) == (Engine.KAFKA_CONNECT, group)
+        assert found.parts == (("connector", connector), ("task", str(task)))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from fenceline.series.points import (
     KINDS,
     PARTITION,
     Resolution,
-    SeriesKind,
     SeriesPoint,
     extents_of,
     is_news,
@@ -115,17 +114,13 @@ def test_an_age_that_grows_costs_no_points_and_is_shown_growing() -> None:
     assert shown[299_000] == (0, 0, 0)
 
 
-def test_an_age_that_stays_is_not_shown_growing() -> None:
-    kept = Kept(GROUP, 50)
+def test_an_age_that_stays_is_not_shown_growing_and_a_young_one_is_a_figure_like_others() -> None:
+    stays, young = Kept(GROUP, 50), Kept(GROUP, 50)
     for elapsed in range(0, 200_000, 20_000):
-        kept.add(lagging(elapsed, 60_000 + elapsed // 20_000 % 2 * 3_000))
-    assert max(high or 0 for _, high, _ in ages(kept, 180_000).values()) == 63_000
-
-
-def test_a_young_age_is_a_figure_like_others() -> None:
-    kept = Kept(GROUP, 50)
-    assert [kept.add(lagging(elapsed, 400)) for elapsed in range(0, 60_000, 20_000)] == [True, False, False]
-    assert ages(kept, 60_000) == {0: (400, 400, 400), 59_000: (400, 400, 400)}
+        stays.add(lagging(elapsed, 60_000 + elapsed // 20_000 % 2 * 3_000))
+    assert max(high or 0 for _, high, _ in ages(stays, 180_000).values()) == 63_000
+    assert [young.add(lagging(elapsed, 400)) for elapsed in range(0, 60_000, 20_000)] == [True, False, False]
+    assert ages(young, 60_000) == {0: (400, 400, 400), 59_000: (400, 400, 400)}
 
 
 def test_an_age_goes_on_growing_from_the_end_of_its_minute_and_hour() -> None:
@@ -159,12 +154,6 @@ def test_an_age_over_hours_is_the_same_at_each_resolution() -> None:
         assert all(high is not None and 2_980_000 <= high <= 3_000_000 for high in highs), resolution
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_has_a_code_of_its_own_and_a_figure_to_find_the_worst_by(kind: SeriesKind) -> None:
-    assert [each.code for each in KINDS].count(kind.code) == 1
-    assert not kind.columns[kind.lead].ramp
-
-
 @cases(
     ((5, 9, 0, 0), (5, 9, 0, 0), 2_000, False),
     ((5, 9, 0, 0), (5, 8, 0, 0), 2_000, True),
@@ -189,10 +178,13 @@ def test_only_what_differs_from_what_the_last_point_says_is_news(
 
 def test_points_of_one_instant_or_of_a_clock_set_back_are_left_out() -> None:
     kept = Kept(PARTITION, 50)
-    assert kept.add(SeriesPoint(NOW_MS, (1, 0)))
-    assert not kept.add(SeriesPoint(NOW_MS, (2, 0)))
-    assert not kept.add(SeriesPoint(NOW_MS - 1, (2, 0)))
-    assert kept.add(SeriesPoint(NOW_MS + 1, (2, 0)))
+    for number, (after_ms, is_kept) in enumerate(((0, True), (0, False), (-1, False), (1, True))):
+        assert kept.add(SeriesPoint(NOW_MS + after_ms, (number, 0))) is is_kept
+
+
+def test_a_kind_has_a_code_of_its_own_and_a_figure_to_find_the_worst_by() -> None:
+    assert len({kind.code for kind in KINDS}) == len(KINDS)
+    assert not any(kind.columns[kind.lead].ramp for kind in KINDS)
 
 
 def test_damaged_open_points_are_kept_and_leave_a_hole_in_minutes_and_hours() -> None:
@@ -200,11 +192,11 @@ def test_damaged_open_points_are_kept_and_leave_a_hole_in_minutes_and_hours() ->
     kept.add(SeriesPoint(NOW_MS, (1, 0)))
     kept.points = kept.points[:-1]
     assert kept.add(SeriesPoint(NOW_MS + 10 * MINUTE_MS, (9, 0)))
-    for resolution, seen in ((Resolution.MINUTE, 0), (Resolution.HOUR, 0)):
+    for resolution in Resolution.MINUTE, Resolution.HOUR:
         tiles = kept.tiles(resolution, NOW_MS + HOUR_MS)
         first = next(each for tile in tiles for each in tile.buckets or ())
         assert first.extents[0].last in (None, 9)
-        assert first.at_ms <= NOW_MS, seen
+        assert first.at_ms <= NOW_MS
     (chunk,) = kept.chunks
     assert (chunk.start_ms, chunk.until_ms, chunk.peak) == (NOW_MS, NOW_MS + 10 * MINUTE_MS, None)
 

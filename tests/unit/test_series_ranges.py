@@ -1,6 +1,5 @@
-"""Proves that a range shows what held in it, carried over where nothing changed, and nothing where nothing
-was seen; that it is read as finely as it is kept; and that bytes give back the figures that were packed or
-say that they are damaged."""
+"""Proves that a range shows what held in it and nothing where nothing was seen, as finely as it is kept; and
+that bytes give back the figures that were packed or say that they are damaged."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -159,29 +158,23 @@ def test_time_between_spans_of_observation_is_a_hole_but_for_the_last_poll() -> 
     assert not list(not_observed(spans[:1], 12, 18, pause_ms=0))
 
 
-def test_nothing_is_known_before_the_first_tile() -> None:
-    kept, _ = kept_of(PARTITION, [SeriesPoint(NOW_MS, (1, 2))])
-    reading = read_tiles(
-        PARTITION, kept.tiles(Resolution.DETAIL, NOW_MS + 60_000), ReadingPlan(Resolution.DETAIL, 1_000),
-        from_ms=NOW_MS - 60_000, to_ms=NOW_MS + 60_000,
-        unseen=[SeriesHole(0, NOW_MS, HoleReason.NOT_RECORDED)],
-    )  # fmt: skip
-    assert reading.holes == [SeriesHole(NOW_MS - 60_000, NOW_MS, HoleReason.NOT_RECORDED)]
+def read_around(points: list[SeriesPoint], step_ms: int, *unseen: SeriesHole) -> SeriesReading:
+    """Read a minute before and after NOW_MS."""
+    tiles = kept_of(PARTITION, points)[0].tiles(Resolution.DETAIL, NOW_MS + MINUTE_MS)
+    from_ms, to_ms = NOW_MS - MINUTE_MS, NOW_MS + MINUTE_MS
+    plan = ReadingPlan(Resolution.DETAIL, step_ms)
+    return read_tiles(PARTITION, tiles, plan, from_ms=from_ms, to_ms=to_ms, unseen=unseen)
+
+
+def test_nothing_is_known_before_the_first_tile_nor_where_a_subject_could_not_be_seen() -> None:
+    before = SeriesHole(0, NOW_MS, HoleReason.NOT_RECORDED)
+    reading = read_around([SeriesPoint(NOW_MS, (1, 2))], 1_000, before)
+    assert reading.holes == [before._replace(from_ms=NOW_MS - MINUTE_MS)]
     assert [step.at_ms for step in reading.steps] == [NOW_MS, NOW_MS + 59_000]
-
-
-def test_a_subject_that_could_not_be_seen_is_a_hole_until_it_is_seen_again() -> None:
-    points = [
-        SeriesPoint(NOW_MS, (1, 0)),
-        SeriesPoint(NOW_MS + 10_000, PARTITION.hole),
-        SeriesPoint(NOW_MS + 30_000, (1, 0)),
-    ]
-    kept, _ = kept_of(PARTITION, points)
-    reading = read_tiles(
-        PARTITION, kept.tiles(Resolution.DETAIL, NOW_MS + 60_000), ReadingPlan(Resolution.DETAIL, 5_000),
-        from_ms=NOW_MS, to_ms=NOW_MS + 60_000,
-    )  # fmt: skip
-    assert reading.holes == [SeriesHole(NOW_MS + 10_000, NOW_MS + 30_000, HoleReason.UNAVAILABLE)]
+    hidden = SeriesPoint(NOW_MS + 10_000, PARTITION.hole)
+    points = [SeriesPoint(NOW_MS, (1, 0)), hidden, SeriesPoint(NOW_MS + 30_000, (1, 0))]
+    reading = read_around(points, 5_000, before)
+    assert reading.holes[1:] == [SeriesHole(NOW_MS + 10_000, NOW_MS + 30_000, HoleReason.UNAVAILABLE)]
     assert [step.at_ms - NOW_MS for step in reading.steps] == [0, 5_000, 30_000, 55_000]
 
 
@@ -196,25 +189,17 @@ ROWS = st.integers(1, 5).flatmap(
 
 
 @given(ROWS)
-def test_rows_come_back_as_they_were_packed(rows: list[PackedRow]) -> None:
+def test_rows_come_back_as_they_were_packed_at_once_or_one_by_one(rows: list[PackedRow]) -> None:
     packed = pack_rows(rows)
     assert unpack_rows(packed, len(rows[0].numbers)) == rows
     assert packing.newest_row(packed, len(rows[0].numbers)) == rows[-1]
     assert packing.count_rows(packed) == len(rows)
-
-
-@given(ROWS)
-def test_rows_added_one_by_one_are_the_same_bytes(rows: list[PackedRow]) -> None:
-    packed = b""
+    added = b""
     for row in rows:
-        packed = add_row(packed, row)
-    assert packed == pack_rows(rows)
-
-
-def test_a_row_that_is_not_newer_is_refused() -> None:
-    packed = add_row(b"", PackedRow(7, (1,)))
+        added = add_row(added, row)
+    assert added == packed
     with pytest.raises(ValueError, match="not after"):
-        add_row(packed, PackedRow(7, (2,)))
+        add_row(packed, rows[-1])
 
 
 @given(ROWS, st.data())
