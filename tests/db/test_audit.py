@@ -2,7 +2,8 @@
 leaves no row, and what cannot be recorded is not done; and that sign-ins are pruned, changes never."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -84,19 +85,21 @@ def state() -> Any:
     )
 
 
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Run what is inside in a transaction that is rolled back."""
+    with suppress(RolledBack), transaction.atomic():
+        yield
+        raise RolledBack
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_change_that_is_rolled_back_leaves_no_row(name: str) -> None:
     change = changes()[name]
     before, rows = state(), AuditEntry.objects.count()
-
-    def change_and_roll_back() -> None:
-        with transaction.atomic():
-            change()
-            assert AuditEntry.objects.count() == rows + 1
-            raise RolledBack
-
-    with pytest.raises(RolledBack):
-        change_and_roll_back()
+    with rolled_back():
+        change()
+        assert AuditEntry.objects.count() == rows + 1
     assert (state(), AuditEntry.objects.count()) == (before, rows)
 
 
@@ -146,14 +149,8 @@ def test_a_row_of_a_rolled_back_transaction_is_not_extended() -> None:
     user = User.objects.create_user("grace")
     role = Group.objects.create(name="night shift")
     AuditEntry.objects.all().delete()
-
-    def change_and_roll_back() -> None:
-        with transaction.atomic():
-            user.groups.add(role)
-            raise RolledBack
-
-    with pytest.raises(RolledBack):
-        change_and_roll_back()
+    with rolled_back():
+        user.groups.add(role)
     user.groups.add(role)
     assert [row.changes for row in AuditEntry.objects.all()] == [{"groups": [[], ["night shift"]]}]
 

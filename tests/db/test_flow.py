@@ -1,8 +1,5 @@
-"""Proves what tails keep of the topics that applications write, and the flow that is read from the rows.
-
-Transactions are counted once however their records are cut into saves; a sample of the generated topologies
-goes through the stores, on SQLite and on PostgreSQL, and comes out as its true edges.
-"""
+"""Proves what tails keep of the topics that applications write, once however their records are cut into saves;
+and that a sample of the generated topologies goes through the stores and comes out as its true edges."""
 
 import random
 from itertools import pairwise
@@ -59,14 +56,11 @@ def save(lease: Lease, records: list[TransactionRecord], *cuts: int) -> None:
 
 def counted(span_s: int = SHORT_S) -> dict[tuple[str, str, int], tuple[int, int, int]]:
     """Return commits, aborts and how many times are known, by application, topic and partition."""
-    return {
-        (row.application, row.topic, row.partition): (
-            row.commits,
-            row.aborts,
-            sum(unpack_histogram(row.unreadable_times).values()),
-        )
-        for row in TopicTally.objects.filter(span_s=span_s)
-    }
+    found = {}
+    for row in TopicTally.objects.filter(span_s=span_s):
+        known = sum(unpack_histogram(row.unreadable_times).values())
+        found[row.application, row.topic, row.partition] = (row.commits, row.aborts, known)
+    return found
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (2,), (3,), (4,), (5,), (1, 2, 3, 4, 5)])
@@ -171,18 +165,11 @@ def _save_groups(lease: Lease, made: Topology) -> None:
 
 def _save_queries(lease: Lease, made: Topology) -> None:
     for each in made.queries:
+        ledger_id = "12345678-0000-4000-8000-000000000000" if each.application else ""
         row = Query.objects.create(
-            cluster_id=lease.cluster_id,
-            ident=each.ident,
-            name=each.name,
-            state="running",
-            sink=each.sink,
-            prefix=each.application,
-            ledger_id="12345678-0000-4000-8000-000000000000" if each.application else "",
-            planned=3,
-            finished=2,
-            rev=1,
-        )
+            cluster_id=lease.cluster_id, ident=each.ident, name=each.name, state="running", sink=each.sink,
+            prefix=each.application, ledger_id=ledger_id, planned=3, finished=2, rev=1,
+        )  # fmt: skip
         ends = ", ".join(f'"{topic}": {{"0": 7}}' for topic in each.sources)
         row.batch_set.create(batch_id=3, offsets=[["0", f"{{{ends}}}"]], rev=1)
         if each.outputs:

@@ -1,5 +1,5 @@
 """Proves what is asked of brokers: nothing about ids outside of the scope; which rights a scope takes; what
-is said of a cluster by what it offers; and that a connection that is refused or closed leaves nothing behind."""
+is said of a cluster by what it offers; and that a refused or closed connection leaves nothing behind."""
 
 import gc
 import os

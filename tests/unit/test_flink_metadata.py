@@ -1,5 +1,5 @@
-"""Proves that what real jobs of Flink 1.20, 2.0 and 2.1 left in their checkpoints is decoded, in `_metadata` and
-in files beside it; and that a file that is cut, damaged or of an unknown version is never half read."""
+"""Proves that what real jobs of Flink 1.20, 2.0 and 2.1 left in their checkpoints is decoded, in `_metadata`
+and in files beside it; and that a file that is cut, damaged or of an unknown version is never half read."""
 
 import struct
 import tracemalloc

@@ -1,7 +1,6 @@
 """Proves how an incident says in one sentence how it ended: by whom, and never surer than the verdict. Its
 Markdown contains all of it, and no name in it becomes markup."""
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -31,7 +30,7 @@ def end(
     return Transition(kind, confidence, reason, NOW_MS, 7, 1, 1, 60_000, open_ms, None, None, 3, 9)
 
 
-ENDS = [
+@cases(
     (end(Kind.COMMIT), None, "Its producer committed it at 02:16:07 UTC; nothing was lost."),
     (end(Kind.CLIENT_ABORT), None, "Its producer aborted it at 02:16:07 UTC."),
     (end(Kind.TIMEOUT), None, "Its coordinator aborted it at its timeout at 02:16:07 UTC."),
@@ -55,10 +54,7 @@ ENDS = [
         BY_ADA,
         "An administrator fenced it from outside at 02:16:07 UTC (probable).",
     ),
-]
-
-
-@pytest.mark.parametrize(("ended", "action", "words"), ENDS)
+)
 def test_a_transaction_ends_in_one_sentence(
     ended: Transition, action: ActionTaken | None, words: str
 ) -> None:
@@ -107,20 +103,12 @@ def rendered_text(markdown: str) -> list[str]:
 
 
 def test_a_report_has_its_headline_facts_effects_and_history_in_order() -> None:
-    report = (
-        7,
-        "a_b is open",
-        [("Cluster", "prod"), ("Owner", "Payments")],
-        [
-            ("Effects", [(AT_MS, "billing is blocked")]),
-            ("Nothing", []),
-            (
-                "History, oldest first",
-                [(AT_MS, "opened"), (AT_MS + 1_000, "note by ada: see\n# 4411")],
-            ),
-        ],
-    )
-    assert rendered_text(incident_markdown(*report)) == [
+    facts = [("Cluster", "prod"), ("Owner", "Payments")]
+    history = [(AT_MS, "opened"), (AT_MS + 1_000, "note by ada: see\n# 4411")]
+    effects = ("Effects", [(AT_MS, "billing is blocked")])
+    # Empty sections are left out.
+    sections = [effects, ("Nothing", []), ("History, oldest first", history)]
+    assert rendered_text(incident_markdown(7, "a_b is open", facts, sections)) == [
         "Incident 7: a_b is open",
         "Cluster: prod",
         "Owner: Payments",
@@ -130,10 +118,6 @@ def test_a_report_has_its_headline_facts_effects_and_history_in_order() -> None:
         "2026-11-24 00:56:07 UTC opened",
         "2026-11-24 00:56:08 UTC note by ada: see # 4411",
     ]
-
-
-def test_empty_sections_are_left_out() -> None:
-    assert incident_markdown(7, "x", [], [("Effects", [])]) == "# Incident 7: x\n\n"
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]), min_size=1))
@@ -158,11 +142,8 @@ def test_no_markup_changes_a_text_wherever_it_stands(text: str) -> None:
     "offsets 10 - 20 of [a], {b} | c",
     "note by ada: see #4411 & INC-7 <- 3 > 2",
 )
-def test_dates_names_and_sentences_are_written_as_they_are(text: str) -> None:
+def test_sentences_are_written_as_they_are_and_what_would_be_markup_is_escaped(text: str) -> None:
     report = (7, text, [("Fact", text)], [])
     assert incident_markdown(*report) == f"# Incident 7: {text}\n\n- Fact: {text}\n"
-
-
-def test_what_would_be_markup_is_escaped() -> None:
-    report = (7, "*a* __transaction_state", [("# x", "<b>")], [])
-    assert incident_markdown(*report) == ("# Incident 7: \\*a\\* \\_\\_transaction_state\n\n- \\# x: \\<b>\n")
+    markup = (7, "*a* __transaction_state", [("# x", "<b>")], [])
+    assert incident_markdown(*markup) == "# Incident 7: \\*a\\* \\_\\_transaction_state\n\n- \\# x: \\<b>\n"

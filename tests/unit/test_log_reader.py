@@ -1,6 +1,4 @@
-"""Proves how a reader treats leaders that move, hang, are held back or fence it: by a connection whose
-answers a test writes.
-"""
+"""Proves how a reader treats leaders that move, hang, are held back or fence it, by answers a test writes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -44,14 +42,9 @@ class WrittenConnection:
 
     async def send_to_any(self, make: Callable[[], Any]) -> Any:
         self.metadata_requests += 1
+        replicas = {"replica_nodes": [], "isr_nodes": [], "leader_epoch": self.epoch}
         rows = [
-            SimpleNamespace(
-                partition_index=number,
-                leader_id=leader,
-                leader_epoch=self.epoch,
-                replica_nodes=[],
-                isr_nodes=[],
-            )
+            SimpleNamespace(partition_index=number, leader_id=leader, **replicas)
             for number, leader in self.leaders.items()
         ]
         topic = SimpleNamespace(name=TOPIC, error_code=0, topic_id=self.topic_id, partitions=rows)
@@ -185,15 +178,13 @@ def test_a_broker_that_a_quota_holds_back_is_not_waited_for(
     assert connection.brokers() == [2, 1]
 
 
-def test_a_log_that_has_lost_its_end_is_out_of_range(
+def test_a_log_that_has_lost_its_end_is_out_of_range_and_a_right_that_was_revoked_is_told(
     connection: WrittenConnection, reader: LogReader
 ) -> None:
     connection.answer(1, row(0, diverging=4))
     connection.answer(2, row(1, errors.OffsetOutOfRangeError.errno))
     assert reader.receive(0.0) == {0: OutOfRange(), 1: OutOfRange()}
-
-
-def test_a_right_that_was_revoked_is_told(connection: WrittenConnection, reader: LogReader) -> None:
+    reader.request({0: 5}, {})
     connection.answer(1, row(0, errors.TopicAuthorizationFailedError.errno))
     (answer,) = reader.receive(0.0).values()
     assert isinstance(answer, Unseen)

@@ -1,10 +1,6 @@
 """Proves that one record of `__transaction_state` is decoded correctly, or counted by the reason why it is
-not.
-
-By vectors of the layout's description; by bytes that real 3.9.1 and 4.2.0 brokers wrote, against what
-Kafka's own tool printed (`tests/data/capture_transaction_state.py` made the files); and by kafka-python's
-codec, driven by Kafka's own schema, on every byte and field. Hostile bytes are in test_bytes.py.
-"""
+not: by vectors, what Kafka's own tool printed of real bytes (`tests/data/capture_transaction_state.py`), and
+kafka-python's codec, driven by Kafka's own schema. Hostile bytes are in test_bytes.py."""
 
 import json
 from itertools import combinations
@@ -33,20 +29,13 @@ from tests.unit.decode.kafka_schema import LaterValue, TransactionLogKey, Transa
 
 KEY = bytes.fromhex("0000000574786e2d31")
 T = 1_700_000_000_000
+OPENED = TransactionRecord(
+    "txn-1", TransactionState.ONGOING, 1000, 5, 60000, (TopicPartitions("t", (0, 2)),), T + 123, T, 2
+)
 VECTORS = [
     (
         "000000000000000003e800050000ea6001000000010001740000000200000000000000020000018bcfe5687b0000018bcfe56800",
-        TransactionRecord(
-            "txn-1",
-            TransactionState.ONGOING,
-            1000,
-            5,
-            60000,
-            (TopicPartitions("t", (0, 2)),),
-            T + 123,
-            T,
-            value_version=0,
-        ),
+        OPENED._replace(client_version=0, value_version=0),
     ),
     (
         "000000000000000003e800000000ea6000ffffffff0000018bcfe56800ffffffffffffffff",
@@ -54,9 +43,7 @@ VECTORS = [
     ),
     (
         "000100000000000003e800050000ea6001020274030000000000000002000000018bcfe5687b0000018bcfe568000102020002",
-        TransactionRecord(
-            "txn-1", TransactionState.ONGOING, 1000, 5, 60000, (TopicPartitions("t", (0, 2)),), T + 123, T, 2
-        ),
+        OPENED,
     ),
     (
         "000100000000000003e900000000ea6004010000018bcfe569f40000018bcfe5680002000800000000000003e802020002",
@@ -111,18 +98,16 @@ def test_the_short_path_reads_every_set_of_tags(tags: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("tags", TAG_SETS, ids=str)
-def test_an_unknown_tag_leaves_the_others_as_they_are(tags: tuple[int, ...]) -> None:
+def test_an_unknown_tag_leaves_the_others_as_they_are_and_one_that_is_missing_truncates(
+    tags: tuple[int, ...],
+) -> None:
     section = b"".join(WRITTEN_TAGS[tag][0] for tag in tags)
     known = ONGOING_V1[:-5] + bytes([len(tags)]) + section
-    unknown = ONGOING_V1[:-5] + bytes([len(tags) + 1]) + section + b"\x05\x02\x00\x02"
-    assert decode_record(KEY, unknown) == decode_record(KEY, known)
-
-
-@pytest.mark.parametrize("tags", TAG_SETS, ids=str)
-def test_a_section_that_counts_one_tag_more_is_truncated(tags: tuple[int, ...]) -> None:
-    section = b"".join(WRITTEN_TAGS[tag][0] for tag in tags)
-    value = ONGOING_V1[:-5] + bytes([len(tags) + 1]) + section
-    assert decode_record(KEY, value) == Undecoded("truncated", f"value cut off after {len(value)} bytes")
+    one_more = ONGOING_V1[:-5] + bytes([len(tags) + 1]) + section
+    assert decode_record(KEY, one_more + b"\x05\x02\x00\x02") == decode_record(KEY, known)
+    assert decode_record(KEY, one_more) == Undecoded(
+        "truncated", f"value cut off after {len(one_more)} bytes"
+    )
 
 
 def test_it_skips_tags_inside_a_topic() -> None:
@@ -145,12 +130,8 @@ def test_it_skips_tags_inside_a_topic() -> None:
 )
 def test_an_unreadable_key_is_counted_by_reason(key: bytes | None, reason: str, detail: str) -> None:
     """Also for tombstones: a key type that Kafka adds later has tombstones of its own."""
-    assert (
-        decode_record(key, ONGOING_V1)
-        == decode_record(key, None)
-        == decode_key(key)
-        == Undecoded(reason, detail)
-    )
+    expected = Undecoded(reason, detail)
+    assert decode_record(key, ONGOING_V1) == decode_record(key, None) == decode_key(key) == expected
 
 
 @cases(
