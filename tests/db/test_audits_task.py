@@ -134,11 +134,13 @@ def _deny(file: Path) -> None:
 
 
 @cases((_tear, "it is torn or no manifest"), (_outdate, "its format is 2"), (_deny, "000000000012.json:"))
-def test_a_manifest_that_cannot_be_read_is_a_gap_of_its_pipeline(
+def test_a_manifest_that_cannot_be_read_is_a_gap_of_its_pipeline_unless_one_before_it_can(
     folder: Path, lease: Lease, spoil: Callable[[Path], None], reason: str
 ) -> None:
     file = leave_audit(folder, violated())
+    _tear(leave_audit(folder, violated(run=13)))
     poll(lease)
+    assert (rows(), gaps()) == ([("orders_enrich", 3, 0)], [])
     spoil(file)
     leave_audit(folder, violated("billing"))
     poll(lease)
@@ -146,16 +148,9 @@ def test_a_manifest_that_cannot_be_read_is_a_gap_of_its_pipeline(
     ((scope, why),) = gaps()
     assert scope == "pipeline:orders_enrich"
     assert reason in why
-    leave_audit(folder, audit_manifest(run=13))
+    leave_audit(folder, audit_manifest(run=14))
     poll(lease)
     assert (rows(), gaps()) == ([("billing", 3, 0)], [])
-
-
-def test_the_manifest_before_a_torn_one_counts(folder: Path, lease: Lease) -> None:
-    leave_audit(folder, violated())
-    _tear(leave_audit(folder, violated(run=13)))
-    poll(lease)
-    assert (rows(), gaps()) == ([("orders_enrich", 3, 0)], [])
 
 
 def test_pipelines_beyond_those_that_are_read_keep_their_rows(
@@ -213,34 +208,30 @@ def findings() -> list[FindingRecord]:
     return list(FindingRecord.objects.filter(rule="audit_violated", closed_at=None))
 
 
-def test_a_manifest_becomes_a_finding_and_a_proof_closes_it(folder: Path, take: Take) -> None:
+def test_a_manifest_becomes_a_finding_which_stays_until_a_proof_closes_it(
+    folder: Path, take: Take, settings: Settings
+) -> None:
     lease, judge = take(audits.NAME), take("judge")
-    for ident in (QUERY_ID, f"{QUERY_ID}@copy"):
-        Query.objects.create(
-            cluster_id=lease.cluster_id, ident=ident, query_id=QUERY_ID, state=QueryState.UNHEARD, rev=1
-        )
+
+    def evaluated() -> list[FindingRecord]:
+        poll(lease)
+        factories.evaluate_polls(judge, loop.now_ms())
+        return findings()
+
     leave_audit(folder, violated())
-    poll(lease)
-    factories.evaluate_polls(judge, loop.now_ms())
-    (row,) = findings()
+    assert [row.affected for row in evaluated()] == [["partition:orders-3"]], "no such query is known"
+    names = [QUERY_ID, f"{QUERY_ID}@copy"]
+    for ident in names:
+        columns = {"ident": ident, "query_id": QUERY_ID, "state": QueryState.UNHEARD, "rev": 1}
+        Query.objects.create(cluster_id=lease.cluster_id, **columns)
+    (row,) = evaluated()
     assert (row.subject, row.severity, row.since_ms) == ("pipeline:orders_enrich", "critical", AT_MS)
     assert row.summary == "3 records are missing in orders_enriched, compared with orders"
     assert row.evidence.endswith("by counts in batch 1,200; missing: orders-3 at 5 to 7")
-    assert row.affected == [f"query:{QUERY_ID}", f"query:{QUERY_ID}@copy", "partition:orders-3"]
-    leave_audit(folder, audit_manifest(run=13))
-    poll(lease)
-    factories.evaluate_polls(judge, loop.now_ms())
-    assert findings() == []
-
-
-def test_a_finding_stays_while_its_audit_cannot_be_read(folder: Path, take: Take, settings: Settings) -> None:
-    lease, judge = take(audits.NAME), take("judge")
-    leave_audit(folder, violated())
-    poll(lease)
-    factories.evaluate_polls(judge, loop.now_ms())
-    assert [row.affected for row in findings()] == [["partition:orders-3"]], "no such query is known"
+    assert row.affected == [*(f"query:{name}" for name in names), "partition:orders-3"]
     configure(settings, "nowhere://bucket/x")
-    poll(lease)
-    factories.evaluate_polls(judge, loop.now_ms())
-    (row,) = findings()
+    (row,) = evaluated()
     assert not row.complete, "it cannot be seen now"
+    configure(settings, folder.as_uri())
+    leave_audit(folder, audit_manifest(run=13))
+    assert evaluated() == []

@@ -1,5 +1,5 @@
-"""Proves what tails keep of the topics that applications write, once however their records are cut into saves;
-and that a sample of the generated topologies goes through the stores and comes out as its true edges."""
+"""Proves what tails keep of the topics that applications write, once however their records are cut into
+saves; and that a sample of the generated topologies comes out of the stores as its true edges."""
 
 import random
 from itertools import pairwise

@@ -146,7 +146,8 @@ def test_clusters_that_were_slow_share_a_third_of_the_threads() -> None:
     assert Counter(lane.cluster for lane, _ in start_all(SLOW_S + 0.1))["dead"] == PER_CLUSTER, "not slow now"
 
 
-def test_lanes_go_in_turn() -> None:
+def test_lanes_go_in_turn_in_the_one_pool_of_a_process() -> None:
+    assert slice.pool() is slice.pool()
     lanes = TurnLanes(THREADS)
     for number in range(3):
         for cluster in ("a", "b"):
@@ -175,7 +176,7 @@ def test_a_stop_gives_leases_back_at_once(pool: TurnPool, begin: Begin, task: An
     assert task.sent == []
 
 
-def test_a_lost_lease_ends_its_slice_alone(
+def test_a_lost_lease_or_an_error_of_ours_ends_its_slice_alone(
     pool: TurnPool, begin: Begin, caplog: pytest.LogCaptureFixture
 ) -> None:
     took = Counter[str]()
@@ -186,8 +187,13 @@ def test_a_lost_lease_ends_its_slice_alone(
             took[lease.name] += 1
             yield 0.01
 
-    for name in ("partitions", "groups"):
-        pool.add(begin("well", name, save), asks=True)
+    def fail(lease: leases.Lease) -> loop.Turns:
+        yield 0.0
+        raise KeyError(lease.name)
+
+    for name, rounds in (("partitions", save), ("groups", save), ("engines", fail)):
+        pool.add(begin("well", name, rounds), asks=True)
+    wait_for(lambda: "well/engines: an error of ours" in caplog.text, "it is logged")
     wait_for(lambda: min(took["groups"], took["partitions"]) > 2, "both save")
     Collector.objects.filter(name="groups").update(token=F("token") + 1)
     wait_for(lambda: "well/groups: lease lost" in caplog.text, "its next save finds another token")
@@ -195,17 +201,6 @@ def test_a_lost_lease_ends_its_slice_alone(
     more = took["partitions"] + 5
     wait_for(lambda: took["partitions"] > more, "the other goes on")
     assert Collector.objects.get(name="groups").records == records
-
-
-def test_an_error_of_ours_ends_its_slice_alone(
-    pool: TurnPool, begin: Begin, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(lease: leases.Lease) -> loop.Turns:
-        yield 0.0
-        raise KeyError(lease.name)
-
-    pool.add(begin("well", "groups", fail), asks=True)
-    wait_for(lambda: "well/groups: an error of ours" in caplog.text, "it is logged")
 
 
 def test_leases_are_kept_while_slices_wait(pool: TurnPool, begin: Begin) -> None:
@@ -255,7 +250,3 @@ def test_a_slice_that_is_over_hands_on_or_goes_on_without_redis(begin: Begin, ta
     task.failure = None
     assert not mine.turn(), "its turns are over"
     assert task.sent == [("well", mine.lease.token)]
-
-
-def test_a_process_has_one_pool() -> None:
-    assert slice.pool() is slice.pool()

@@ -1,5 +1,5 @@
 """Proves that records of `__consumer_offsets` are decoded correctly, or counted by the reason why they are
-not: by known vectors, Kafka's own schema in another codec, and what real brokers wrote and their tools printed."""
+not: by known vectors, Kafka's own schema in another codec, and what tools of real brokers printed."""
 
 import json
 import tracemalloc
