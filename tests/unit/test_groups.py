@@ -63,7 +63,6 @@ DAY_S = 86_400
 class Case(NamedTuple):
     """What is known of a group in a partition, and what it is called."""
 
-    title: str
     status: GroupStatus
     unread: int | None = 10
     commits: tuple[Commit, ...] = commits_every(5, *STEADY)
@@ -74,190 +73,109 @@ class Case(NamedTuple):
     at_lso_s: float | None = None
 
 
-CASES = (
-    # 1-4: nothing is called anything where it cannot be told.
-    Case("the end of the partition cannot be seen", UNKNOWN, unread=None),
-    Case("no commit is known, and there is something to read", UNKNOWN, commits=()),
-    Case("one commit, a moment ago: too little is known", UNKNOWN, commits=commits_every(5, 100)),
-    Case("no commit is known, but there is nothing to read", OK, unread=0, commits=()),
-    # 5-8: who has read all is well, whatever was before. Lag 0 is to the LSO: a read_committed consumer
+CASES = {
+    # Nothing is called anything where it cannot be told.
+    "the end of the partition cannot be seen": Case(UNKNOWN, unread=None),
+    "no commit is known, and there is something to read": Case(UNKNOWN, commits=()),
+    "one commit, a moment ago: too little is known": Case(UNKNOWN, commits=commits_every(5, 100)),
+    "no commit is known, but there is nothing to read": Case(OK, unread=0, commits=()),
+    # Who has read all is well, whatever was before. Lag 0 is to the LSO: a read_committed consumer
     # gets no further, and on a transactional topic the high watermark is never reached by records alone.
-    Case("it has read all, and goes on committing", OK, unread=0, unread_s=None),
-    Case("it has read all and was last heard of yesterday: nothing came since", OK, 0, steady(DAY_S)),
-    Case("it has read all after a rewind", OK, 0, commits_every(5, 900, 100, 500, 900)),
-    # 8-13: BLOCKED, the worst: it has read all that it may, and more lies behind an LSO that does not move.
+    "it has read all, and goes on committing": Case(OK, unread=0, unread_s=None),
+    "it has read all and was last heard of yesterday: nothing came since": Case(OK, 0, steady(DAY_S)),
+    "it has read all after a rewind": Case(OK, 0, commits_every(5, 900, 100, 500, 900)),
+    # BLOCKED, the worst: it has read all that it may, and more lies behind an LSO that does not move.
     # This was once called OK.
-    Case(
-        "it is at a pinned LSO and commits one offset: nothing is wrong with it, and it gets no record",
-        BLOCKED,
-        0,
-        commits_every(5, *[7] * 20),
-        at_lso_s=420,
+    "it is at a pinned LSO and commits one offset: nothing is wrong with it, and it gets no record": Case(
+        BLOCKED, 0, commits_every(5, *[7] * 20), at_lso_s=420
     ),
-    Case("it came to the LSO 9.9 s ago: transactions last a while", OK, 0, at_lso_s=9.9),
-    Case("it came to the LSO 10 s ago", BLOCKED, 0, at_lso_s=10),
-    Case("a transaction of 200 ms is open as it is polled: that blocks nobody", OK, 0, at_lso_s=0.2),
-    Case(
-        "it is at the LSO and has not committed for a day: it could read nothing, and is blocked",
-        BLOCKED,
-        0,
-        steady(DAY_S),
-        at_lso_s=DAY_S,
+    "it came to the LSO 9.9 s ago: transactions last a while": Case(OK, 0, at_lso_s=9.9),
+    "it came to the LSO 10 s ago": Case(BLOCKED, 0, at_lso_s=10),
+    "a transaction of 200 ms is open as it is polled: that blocks nobody": Case(OK, 0, at_lso_s=0.2),
+    "it is at the LSO and has not committed for a day: it could read nothing, and is blocked": Case(
+        BLOCKED, 0, steady(DAY_S), at_lso_s=DAY_S
     ),
-    Case("it is at the LSO, and no commit of it is known: its offset is", BLOCKED, 0, (), at_lso_s=60),
-    Case(
-        "it died before the LSO: what it could read lies there, so it is dead and not blocked",
-        STOP,
-        10,
-        steady(420),
-        unread_s=419,
+    "it is at the LSO, and no commit of it is known: its offset is": Case(BLOCKED, 0, (), at_lso_s=60),
+    "it died before the LSO: what it could read lies there, so it is dead and not blocked": Case(
+        STOP, 10, steady(420), unread_s=419
     ),
-    # 9-11: it works.
-    Case("it advances, a little behind, as everybody is", OK),
-    Case("it advances through an old backlog of unknown age", OK, 10**6, unread_s=None),
-    Case(
-        "it catches up: its lag falls",
-        OK,
-        500,
-        points=polls_every(20, 900, 850, 800, 750, 700, 650, 600, 550, 500),
-        unread_s=300,
+    # It works.
+    "it advances, a little behind, as everybody is": Case(OK),
+    "it advances through an old backlog of unknown age": Case(OK, 10**6, unread_s=None),
+    "it catches up: its lag falls": Case(
+        OK, 500, points=polls_every(20, 900, 850, 800, 750, 700, 650, 600, 550, 500), unread_s=300
     ),
-    # 12-20: STOP, Burrow's rule 3: silent for longer than the remembered commits took.
-    Case("it committed every 5 s, and not for 2 minutes", STOP, 10, steady(120), unread_s=119),
-    Case(
-        "the same, but the first unread record came 3 s ago: there was nothing to commit",
-        OK,
-        10,
-        steady(120),
-        unread_s=3,
+    # STOP, Burrow's rule 3: silent for longer than the remembered commits took.
+    "it committed every 5 s, and not for 2 minutes": Case(STOP, 10, steady(120), unread_s=119),
+    "the same, but the first unread record came 3 s ago: there was nothing to commit": Case(
+        OK, 10, steady(120), unread_s=3
     ),
-    Case(
-        "a topic that was silent for a day gets a record: Burrow calls STOP until it commits",
-        OK,
-        1,
-        steady(DAY_S),
-        unread_s=0.2,
+    "a topic that was silent for a day gets a record: Burrow calls STOP until it commits": Case(
+        OK, 1, steady(DAY_S), unread_s=0.2
     ),
-    Case(
-        "it had read all at its last commits and died: Burrow calls it OK for ever",
-        STOP,
-        10,
-        steady(300),
-        polls_every(20, 0, 0, 0, 0, 4, 8, 10),
-        250,
+    "it had read all at its last commits and died: Burrow calls it OK for ever": Case(
+        STOP, 10, steady(300), polls_every(20, 0, 0, 0, 0, 4, 8, 10), 250
     ),
-    Case(
-        "it commits once an hour, and did 50 minutes ago",
-        OK,
-        10,
-        commits_every(3600, *STEADY, last_s=3000),
-        unread_s=2900,
+    "it commits once an hour, and did 50 minutes ago": Case(
+        OK, 10, commits_every(3600, *STEADY, last_s=3000), unread_s=2900
     ),
-    Case(
-        "it commits once an hour, and has not for a day",
-        STOP,
-        10,
-        commits_every(3600, *STEADY, last_s=DAY_S),
-        unread_s=DAY_S - 10,
+    "it commits once an hour, and has not for a day": Case(
+        STOP, 10, commits_every(3600, *STEADY, last_s=DAY_S), unread_s=DAY_S - 10
     ),
-    Case(
-        "restarted after a day's pause, then dead for 10 minutes: the pause is no habit",
-        STOP,
-        10,
-        (Commit(NOW - DAY_S * 1000, 1), *steady(600)),
-        unread_s=599,
+    "restarted after a day's pause, then dead for 10 minutes: the pause is no habit": Case(
+        STOP, 10, (Commit(NOW - DAY_S * 1000, 1), *steady(600)), unread_s=599
     ),
-    Case(
-        "two commits in quick succession, then 20 s of work: Burrow calls STOP",
-        OK,
-        10,
-        commits_every(0.1, 100, 110, last_s=20),
-        unread_s=19,
+    "two commits in quick succession, then 20 s of work: Burrow calls STOP": Case(
+        OK, 10, commits_every(0.1, 100, 110, last_s=20), unread_s=19
     ),
-    Case(
-        "a single commit long ago, and something to read since",
-        STOP,
-        10,
-        commits_every(5, 100, last_s=600),
-        unread_s=None,
+    "a single commit long ago, and something to read since": Case(
+        STOP, 10, commits_every(5, 100, last_s=600), unread_s=None
     ),
-    # 21-26: STALL, rule 4: the same offset again and again.
-    Case("a Java consumer commits 100 every 5 s while there is more", STALL, 10, REPEATED, unread_s=95),
-    Case("the same after it had advanced", STALL, 10, commits_every(5, 80, 90, *[100] * 10), unread_s=None),
-    Case(
-        "the same offset three times within 10 s: one slow batch",
-        OK,
-        10,
-        commits_every(5, 90, 100, 100, 100),
-        unread_s=10,
+    # STALL, rule 4: the same offset again and again.
+    "a Java consumer commits 100 every 5 s while there is more": Case(STALL, 10, REPEATED, unread_s=95),
+    "the same after it had advanced": Case(STALL, 10, commits_every(5, 80, 90, *[100] * 10), unread_s=None),
+    "the same offset three times within 10 s: one slow batch": Case(
+        OK, 10, commits_every(5, 90, 100, 100, 100), unread_s=10
     ),
-    Case(
-        "idle commits of one offset, and the first record after them came 2 s ago",
-        OK,
-        1,
-        REPEATED,
-        unread_s=2,
+    "idle commits of one offset, and the first record after them came 2 s ago": Case(
+        OK, 1, REPEATED, unread_s=2
     ),
-    Case(
-        "twice the same offset, far apart: librdkafka does not repeat, this is a restart",
-        OK,
-        10,
-        commits_every(40, 90, 100, 100),
-        unread_s=None,
+    "twice the same offset, far apart: librdkafka does not repeat, this is a restart": Case(
+        OK, 10, commits_every(40, 90, 100, 100), unread_s=None
     ),
-    Case(
-        "it repeats one offset after a rewind: stuck is worse than back",
-        STALL,
-        10,
-        commits_every(5, 900, *[100] * 10),
-        unread_s=None,
+    "it repeats one offset after a rewind: stuck is worse than back": Case(
+        STALL, 10, commits_every(5, 900, *[100] * 10), unread_s=None
     ),
-    # 27-30: REWIND, rule 2: the offset went back.
-    Case("it was reset and is on its way again", REWIND, 10**4, commits_every(5, 900, 910, 100, 110, 120)),
-    Case("it was reset and has passed the old place", OK, 10, commits_every(5, 900, 910, 100, 500, 920)),
-    Case(
-        "it goes back and forth between two owners of a partition",
-        REWIND,
-        10,
-        commits_every(5, 100, 200, 100, 200, 100),
+    # REWIND, rule 2: the offset went back.
+    "it was reset and is on its way again": Case(REWIND, 10**4, commits_every(5, 900, 910, 100, 110, 120)),
+    "it was reset and has passed the old place": Case(OK, 10, commits_every(5, 900, 910, 100, 500, 920)),
+    "it goes back and forth between two owners of a partition": Case(
+        REWIND, 10, commits_every(5, 100, 200, 100, 200, 100)
     ),
-    Case(
-        "it was reset, then fell silent: silence is worse",
-        STOP,
-        10**4,
-        commits_every(5, 900, 910, 100, last_s=200),
-        unread_s=None,
+    "it was reset, then fell silent: silence is worse": Case(
+        STOP, 10**4, commits_every(5, 900, 910, 100, last_s=200), unread_s=None
     ),
-    # 31-36: WARN, rule 5: it advances and falls behind.
-    Case("its lag grows for three minutes", WARN, 900, points=RISING),
-    Case("its lag stands still above 0: Burrow warns", OK, 500, points=polls_every(20, *[500] * 9)),
-    Case(
-        "its lag goes up and down as batches come",
-        OK,
-        500,
-        points=polls_every(20, 10, 500, 20, 500, 10, 500, 20, 400, 500),
+    # WARN, rule 5: it advances and falls behind.
+    "its lag grows for three minutes": Case(WARN, 900, points=RISING),
+    "its lag stands still above 0: Burrow warns": Case(OK, 500, points=polls_every(20, *[500] * 9)),
+    "its lag goes up and down as batches come": Case(
+        OK, 500, points=polls_every(20, 10, 500, 20, 500, 10, 500, 20, 400, 500)
     ),
-    Case(
-        "its lag grew from nothing: it had read all within the time",
-        OK,
-        500,
-        points=polls_every(20, 0, 0, 0, 100, 200, 300, 400, 450, 500),
+    "its lag grew from nothing: it had read all within the time": Case(
+        OK, 500, points=polls_every(20, 0, 0, 0, 100, 200, 300, 400, 450, 500)
     ),
-    Case(
-        "its lag grows for 20 s only",
-        OK,
-        900,
-        points=polls_every(2, 100, 200, 300, 400, 500, 600, 700, 800, 900),
+    "its lag grows for 20 s only": Case(
+        OK, 900, points=polls_every(2, 100, 200, 300, 400, 500, 600, 700, 800, 900)
     ),
-    Case("its lag grows, and it repeats one offset: that is worse", STALL, 900, REPEATED, RISING, None),
-)
+    "its lag grows, and it repeats one offset: that is worse": Case(STALL, 900, REPEATED, RISING, None),
+}
 
 
 def _ms(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1000)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{n}: {case.title}" for n, case in enumerate(CASES, 1)])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_group_has_its_status(case: Case) -> None:
     """The same an hour later: no clock is read, and commits of another host's clock may lie in the future."""
     unread_ms, at_lso_ms = _ms(case.unread_s), _ms(case.at_lso_s)
