@@ -1,7 +1,7 @@
 """Proves the chain of a batch by cases: the state of each link, and which recovery completes it."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -59,91 +59,75 @@ def letters(found: tuple[ChainLink, ...]) -> str:
     return "".join(LETTERS[each.state] for each in found)
 
 
-@cases(
-    ({"alive": True}, "Dwwwww", "", "it is under way"),
-    ({"alive": None}, "Dwwwww", "", "nothing tells whether its driver lives"),
-    ({"alive": False}, "DBwwww", RECOVER_AND_ABORT, "nothing was decided, and nobody will"),
-    ({"checkpointed": True}, "DD???D", "", "its decision was swept away, and Spark has gone on"),
-    ({"planned": False, "checkpointed": True}, "DD???D", "", "its end proves its beginning"),
-    ({"planned": False}, "?wwwww", "", "nothing at all was seen of it"),
-    ({"progress_ended_ms": NOW_MS}, "DD???D", "", "its progress event comes after commits/N"),
-    (prepared(OPEN, OPEN, alive=True), "DDDwww", "", "at it"),
-    (
-        prepared(OPEN, OPEN, alive=False),
-        "DDDBww",
-        RECOVER_AND_COMMIT,
-        "its driver died between the decision and the first commit",
+class Case(NamedTuple):
+    """What is known of a batch, its links, and what repairs the first broken one."""
+
+    facts: dict[str, Any]
+    links: str
+    recovery: str = ""
+
+
+OUR_SINK = {
+    "it is under way": Case({"alive": True}, "Dwwwww"),
+    "nothing tells whether its driver lives": Case({"alive": None}, "Dwwwww"),
+    "nothing was decided, and nobody will": Case({"alive": False}, "DBwwww", RECOVER_AND_ABORT),
+    "its decision was swept away, and Spark has gone on": Case({"checkpointed": True}, "DD???D"),
+    "its end proves its beginning": Case({"planned": False, "checkpointed": True}, "DD???D"),
+    "nothing at all was seen of it": Case({"planned": False}, "?wwwww"),
+    "its progress event comes after commits/N": Case({"progress_ended_ms": NOW_MS}, "DD???D"),
+    "at it": Case(prepared(OPEN, OPEN, alive=True), "DDDwww"),
+    "its driver died between the decision and the first commit": Case(
+        prepared(OPEN, OPEN, alive=False), "DDDBww", RECOVER_AND_COMMIT
     ),
-    (prepared(GOOD, OPEN, alive=False), "DDDBww", RECOVER_AND_COMMIT, "in the middle of the commits"),
-    (
-        prepared(OPEN, OPEN, alive=True, overdue=True),
-        "DDDBww",
-        RECOVER_AND_COMMIT,
-        "a listener is heard, but nobody has gone on",
+    "in the middle of the commits": Case(prepared(GOOD, OPEN, alive=False), "DDDBww", RECOVER_AND_COMMIT),
+    "a listener is heard, but nobody has gone on": Case(
+        prepared(OPEN, OPEN, alive=True, overdue=True), "DDDBww", RECOVER_AND_COMMIT
     ),
-    (prepared(OPEN, OPEN), "DDDwww", "", "just decided; who knows"),
-    (
-        prepared(GOING, GOOD, alive=False),
-        "DDDwww",
-        "",
-        "the coordinators have decided: their markers come by themselves",
+    "just decided; who knows": Case(prepared(OPEN, OPEN), "DDDwww"),
+    "the coordinators have decided: their markers come by themselves": Case(
+        prepared(GOING, GOOD, alive=False), "DDDwww"
     ),
-    (prepared(GOOD, GOOD, alive=True), "DDDDww", "", "the ledger is to be told"),
-    (
-        prepared(GOOD, GOOD, alive=False),
-        "DDDDBw",
-        RECOVER_AND_COMMIT,
-        "its driver died before it told the ledger",
+    "the ledger is to be told": Case(prepared(GOOD, GOOD, alive=True), "DDDDww"),
+    "its driver died before it told the ledger": Case(
+        prepared(GOOD, GOOD, alive=False), "DDDDBw", RECOVER_AND_COMMIT
     ),
-    (prepared(GOOD, BAD, alive=False), "DDDBww", LOST, "one timed out before it was committed"),
-    (prepared(BAD, OPEN, alive=True), "DDDBww", LOST, "lost, whoever is at it"),
-    (prepared(DARK, GOOD, alive=True), "DDD?ww", "", "an id has gone on"),
-    (
-        prepared(DARK, DARK, done=done(), alive=True),
-        "DDDDDw",
-        "",
-        "the ledger tells of what no coordinator does",
+    "one timed out before it was committed": Case(prepared(GOOD, BAD, alive=False), "DDDBww", LOST),
+    "lost, whoever is at it": Case(prepared(BAD, OPEN, alive=True), "DDDBww", LOST),
+    "an id has gone on": Case(prepared(DARK, GOOD, alive=True), "DDD?ww"),
+    "the ledger tells of what no coordinator does": Case(
+        prepared(DARK, DARK, done=done(), alive=True), "DDDDDw"
     ),
-    (
-        prepared(GOOD, GOOD, done=done(), alive=False),
-        "DDDDDB",
-        RECOVER_AND_COMMIT,
-        "its driver died before commits/N: a restart skips the batch",
+    "its driver died before commits/N: a restart skips the batch": Case(
+        prepared(GOOD, GOOD, done=done(), alive=False), "DDDDDB", RECOVER_AND_COMMIT
     ),
-    (prepared(done=done(), checkpointed=True, alive=True), "DDDDDD", "", "all of it"),
-    (
-        prepared(done=done(DecisionOutcome.LOST, "a"), alive=True),
-        "DDDBDw",
-        LOST,
-        "the ledger itself says that it is lost",
+    "all of it": Case(prepared(done=done(), checkpointed=True, alive=True), "DDDDDD"),
+    "the ledger itself says that it is lost": Case(
+        prepared(done=done(DecisionOutcome.LOST, "a"), alive=True), "DDDBDw", LOST
     ),
-    (
-        prepared(GOOD, BAD, done=done(), checkpointed=True),
-        "DDDBDD",
-        LOST,
-        "the ledger says committed, a coordinator says aborted: never believe the better",
+    "the ledger says committed, a coordinator says aborted: never believe the better": Case(
+        prepared(GOOD, BAD, done=done(), checkpointed=True), "DDDBDD", LOST
     ),
-    ({"decision": decided(number=0), "alive": True}, "DDDDww", "", "no rows, nothing to commit"),
-    (
-        prepared(GOOD, GOOD, checkpointed=True, alive=True),
-        "DDDDBD",
-        RECOVER_AND_COMMIT,
-        "Spark went on, and the ledger does not know why",
+    "no rows, nothing to commit": Case({"decision": decided(number=0), "alive": True}, "DDDDww"),
+    "Spark went on, and the ledger does not know why": Case(
+        prepared(GOOD, GOOD, checkpointed=True, alive=True), "DDDDBD", RECOVER_AND_COMMIT
     ),
-    (aborted(BAD, BAD, alive=True), "Dwwwww", "", "the round was aborted, the next one is to come"),
-    (aborted(OPEN, BAD, alive=False), "DBwwww", RECOVER_AND_ABORT, "decided to abort, and one is still open"),
-    (
-        aborted(done=done(DecisionOutcome.ABORTED), alive=False),
-        "Dwwwww",
-        "",
-        "aborted to the end: a restart writes it again",
+    "the round was aborted, the next one is to come": Case(aborted(BAD, BAD, alive=True), "Dwwwww"),
+    "decided to abort, and one is still open": Case(
+        aborted(OPEN, BAD, alive=False), "DBwwww", RECOVER_AND_ABORT
     ),
-)
-def test_with_our_sink(facts: dict[str, Any], wanted: str, recovery: str, why: str) -> None:
-    found = links(**facts)
-    assert letters(found) == wanted, why
+    "aborted to the end: a restart writes it again": Case(
+        aborted(done=done(DecisionOutcome.ABORTED), alive=False), "Dwwwww"
+    ),
+}
+
+
+@pytest.mark.parametrize("why", OUR_SINK)
+def test_with_our_sink(why: str) -> None:
+    case = OUR_SINK[why]
+    found = links(**case.facts)
+    assert letters(found) == case.links
     first = first_broken_link(found)
-    assert (first.recovery if first else "") == recovery, why
+    assert (first.recovery if first else "") == case.recovery
 
 
 @cases(

@@ -1,6 +1,7 @@
 """Proves what two reports of an id and the markers between them show, and that no more is claimed."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
@@ -53,59 +54,48 @@ def marker(end: str, at_ms: int, epoch: int = 3, where: TopicPartition = HERE, p
 #: of the id initialised again.
 OPEN, NEXT, DONE = report("ongoing"), report("ongoing", 6_000), report("committed")
 LATER, ANEW = report("committed", at_ms=5_000), report("empty", None, 4)
-Report = TransactionRecord | None
-#: A name, two reports, the markers between, and the transitions: kind, confidence, instant, open for.
-CASES: Sequence[tuple[str, Report, TransactionRecord | Tombstone, list[EndMarker], list[str]]] = [
-    ("a first report is a baseline", None, OPEN, [], ["baseline certain"]),
-    ("a list alone has no epoch", DONE, report("ongoing", 3_000, NOT_REPORTED), [], []),
-    (
-        "an idle id begins at the instant that its coordinator reports",
-        DONE,
-        report("ongoing", 2_500, at_ms=9_000),
-        [],
-        ["begin certain 2500"],
+
+
+class Between(NamedTuple):
+    """Two reports, the markers between, and the transitions: kind, confidence, instant, open for."""
+
+    last: TransactionRecord | None
+    now: TransactionRecord | Tombstone
+    markers: list[EndMarker]
+    transitions: list[str]
+
+
+CASES = {
+    "a first report is a baseline": Between(None, OPEN, [], ["baseline certain"]),
+    "a list alone has no epoch": Between(DONE, report("ongoing", 3_000, NOT_REPORTED), [], []),
+    "an idle id begins at the instant that its coordinator reports": Between(
+        DONE, report("ongoing", 2_500, at_ms=9_000), [], ["begin certain 2500"]
     ),
-    ("the report itself names the end", OPEN, LATER, [], ["commit certain 5000 4000"]),
-    ("a marker has the instant", OPEN, LATER, [marker("commit", 4_200)], ["commit certain 4200 3200"]),
-    (
-        "a client's abort is probable",
-        OPEN,
-        report("aborted", at_ms=5_000),
-        [],
-        ["client_abort probable 5000 4000"],
+    "the report itself names the end": Between(OPEN, LATER, [], ["commit certain 5000 4000"]),
+    "a marker has the instant": Between(OPEN, LATER, [marker("commit", 4_200)], ["commit certain 4200 3200"]),
+    "a client's abort is probable": Between(
+        OPEN, report("aborted", at_ms=5_000), [], ["client_abort probable 5000 4000"]
     ),
-    (
-        "the next transaction is open, and a marker tells how the first ended",
-        OPEN,
-        NEXT,
-        [marker("commit", 5_900)],
-        ["commit probable 5900 4900", "begin certain 6000"],
+    "the next transaction is open, and a marker tells how the first ended": Between(
+        OPEN, NEXT, [marker("commit", 5_900)], ["commit probable 5900 4900", "begin certain 6000"]
     ),
-    ("without a marker no end is claimed", OPEN, NEXT, [], ["begin ambiguous 6000"]),
-    ("a marker before its begin is another's", OPEN, NEXT, [marker("abort", 900)], ["begin ambiguous 6000"]),
-    (
-        "another producer's marker is no end",
-        OPEN,
-        NEXT,
-        [marker("commit", 5_000, pid=8)],
-        ["begin ambiguous 6000"],
+    "without a marker no end is claimed": Between(OPEN, NEXT, [], ["begin ambiguous 6000"]),
+    "a marker before its begin is another's": Between(
+        OPEN, NEXT, [marker("abort", 900)], ["begin ambiguous 6000"]
     ),
-    (
-        "a marker of the open transaction's own is not taken for an earlier one",
-        DONE,
-        NEXT,
-        [marker("commit", 6_500)],
-        ["begin certain 6000"],
+    "another producer's marker is no end": Between(
+        OPEN, NEXT, [marker("commit", 5_000, pid=8)], ["begin ambiguous 6000"]
     ),
-    (
-        "two partitions of one transaction are one end",
+    "a marker of the open transaction's own is not taken for an earlier one": Between(
+        DONE, NEXT, [marker("commit", 6_500)], ["begin certain 6000"]
+    ),
+    "two partitions of one transaction are one end": Between(
         OPEN,
         ANEW,
         [marker("commit", 5_000), marker("commit", 5_004, where=THERE)],
         ["commit probable 5000 4000", "reinit probable 2000"],
     ),
-    (
-        "transactions between two reports count as far as markers show them",
+    "transactions between two reports count as far as markers show them": Between(
         OPEN,
         ANEW,
         [marker("commit", 5_000), marker("abort", 5_500)],
@@ -116,78 +106,54 @@ CASES: Sequence[tuple[str, Report, TransactionRecord | Tombstone, list[EndMarker
             "reinit probable 2000",
         ],
     ),
-    (
-        "one that began and ended between reports",
+    "one that began and ended between reports": Between(
         DONE,
         report("committed", 3_000, at_ms=5_000),
         [marker("commit", 3_400)],
         ["begin certain 3000", "commit certain 3400 400"],
     ),
-    (
-        "a marker that was read late ends no other transaction",
-        DONE,
-        NEXT,
-        [marker("commit", 2_100)],
-        ["begin certain 6000"],
+    "a marker that was read late ends no other transaction": Between(
+        DONE, NEXT, [marker("commit", 2_100)], ["begin certain 6000"]
     ),
-    (
-        "an abort of nothing begins nothing for certain",
+    "an abort of nothing begins nothing for certain": Between(
         report("committed", version=2),
         report("aborted", 3_000, 4, 5_000),
         [],
         ["begin probable 3000", "abort ambiguous 5000 2000"],
     ),
-    (
-        "a marker of an abort has no instant of a commit",
-        OPEN,
-        LATER,
-        [marker("abort", 1_100)],
-        ["commit certain 5000 4000"],
+    "a marker of an abort has no instant of a commit": Between(
+        OPEN, LATER, [marker("abort", 1_100)], ["commit certain 5000 4000"]
     ),
-    (
-        "a transaction at the last epoch ends once",
+    "a transaction at the last epoch ends once": Between(
         report("committed", epoch=32_766, version=2),
         report("aborted", 3_000, 0, 5_000, pid=8),
         [marker("abort", 3_400, 32_767)],
         ["begin probable 3000", "abort ambiguous 3400 400"],
     ),
-    (
-        "version 2 raises the epoch with its commit",
+    "version 2 raises the epoch with its commit": Between(
         report("ongoing", version=2),
         report("ongoing", 6_000, 4, version=2),
         [marker("commit", 5_000, 4)],
         ["commit probable 5000 4000", "begin certain 6000"],
     ),
-    (
-        "an abort with a raised epoch may be anybody's",
+    "an abort with a raised epoch may be anybody's": Between(
         report("ongoing", version=NOT_REPORTED),
         report("aborted", epoch=4, at_ms=5_000),
         [],
         ["takeover ambiguous 5000 4000"],
     ),
-    ("what is being ended ends as decided", report("committing"), NEXT, [], ["begin certain 6000"]),
-    (
-        "partitions left while markers are written are no news",
-        report("committing"),
-        report("committing", at_ms=3_000),
-        [],
-        [],
+    "what is being ended ends as decided": Between(report("committing"), NEXT, [], ["begin certain 6000"]),
+    "partitions left while markers are written are no news": Between(
+        report("committing"), report("committing", at_ms=3_000), [], []
     ),
-    ("a forgotten id", DONE, Tombstone("pay"), [], ["expiry probable 2000"]),
-]
+    "a forgotten id": Between(DONE, Tombstone("pay"), [], ["expiry probable 2000"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "last", "now", "markers", "expected"), CASES, ids=[case[0] for case in CASES]
-)
-def test_two_reports_and_the_markers_between_them(
-    name: str,
-    last: TransactionRecord | None,
-    now: TransactionRecord | Tombstone,
-    markers: list[EndMarker],
-    expected: list[str],
-) -> None:
-    assert transitions(last, now, markers) == expected
+@pytest.mark.parametrize("name", CASES)
+def test_two_reports_and_the_markers_between_them(name: str) -> None:
+    case = CASES[name]
+    assert transitions(case.last, case.now, case.markers) == case.transitions
 
 
 def transitions(
