@@ -84,6 +84,8 @@ HANGING = finding("hanging", LOST, BILLING)
 BLOCKED = finding("group_stalled", BILLING, OUT, STOCK, LOST, SINK, GHOST)
 CRASH = {name_of(key_of(each)) for each in (SINK_OPEN, OUT_STUCK)}
 BILLING_BLOCKED = "group_stalled group:billing"
+GHOST_OPEN, ENRICH_OPEN = f"open_too_long {GHOST}", f"open_too_long {SINK}"
+BATCH, BATCH_LOST, LOST_HANGS = f"batch_prepared {Q}", f"batch_lost {Q}", f"hanging {LOST}"
 OUT_PINNED, STOCK_PINNED = f"lso_pinned {OUT}", f"lso_pinned {STOCK}"
 
 LOST_BATCH = replace(finding("batch_lost", Q), since_ms=41)
@@ -93,67 +95,43 @@ VIOLATION = "audit_violated pipeline:enrich"
 
 CASES: dict[str, list[Tick]] = {
     "an audit that finds the lost batch is its effect, and one that finds another batch is no effect": [
-        Tick([LOST_BATCH], {1: ("batch_lost query:enrich", set())}),
-        Tick([LOST_BATCH, VIOLATED], {1: ("batch_lost query:enrich", {VIOLATION})}),
-        Tick(
-            [LOST_BATCH, OTHER_BATCH],
-            {1: ("batch_lost query:enrich", set()), 2: (VIOLATION, set())},
-        ),
+        Tick([LOST_BATCH], {1: (BATCH_LOST, set())}),
+        Tick([LOST_BATCH, VIOLATED], {1: (BATCH_LOST, {VIOLATION})}),
+        Tick([LOST_BATCH, OTHER_BATCH], {1: (BATCH_LOST, set()), 2: (VIOLATION, set())}),
     ],
     "three causes that begin and end one after another keep their numbers": [
-        Tick([ABANDONED], {1: ("open_too_long transaction:stock-sync-3", set())}),
+        Tick([ABANDONED], {1: (GHOST_OPEN, set())}),
         Tick(
             [ABANDONED, HANGING, BLOCKED],
-            {
-                1: ("open_too_long transaction:stock-sync-3", {BILLING_BLOCKED}),
-                2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
-            },
+            {1: (GHOST_OPEN, {BILLING_BLOCKED}), 2: (LOST_HANGS, {BILLING_BLOCKED})},
         ),
         Tick(
             [ABANDONED, HANGING, PREPARED, SINK_OPEN, BLOCKED],
             {
-                1: ("open_too_long transaction:stock-sync-3", {BILLING_BLOCKED}),
-                2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
-                3: (
-                    "batch_prepared query:enrich",
-                    {"open_too_long transaction:enrich-1a2b-p0", BILLING_BLOCKED},
-                ),
+                1: (GHOST_OPEN, {BILLING_BLOCKED}),
+                2: (LOST_HANGS, {BILLING_BLOCKED}),
+                3: (BATCH, {ENRICH_OPEN, BILLING_BLOCKED}),
             },
         ),
         Tick(
             [HANGING, PREPARED, SINK_OPEN, BLOCKED],
-            {
-                2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
-                3: (
-                    "batch_prepared query:enrich",
-                    {"open_too_long transaction:enrich-1a2b-p0", BILLING_BLOCKED},
-                ),
-            },
+            {2: (LOST_HANGS, {BILLING_BLOCKED}), 3: (BATCH, {ENRICH_OPEN, BILLING_BLOCKED})},
         ),
-        Tick([HANGING, BLOCKED], {2: ("hanging partition:lost-0", {BILLING_BLOCKED})}),
+        Tick([HANGING, BLOCKED], {2: (LOST_HANGS, {BILLING_BLOCKED})}),
         Tick([], {}),
     ],
     "an effect found first waits under its own name, then each of its causes has an incident": [
         Tick([BLOCKED], {1: (BILLING_BLOCKED, set())}),
         Tick([OUT_STUCK, BLOCKED], {1: (OUT_PINNED, {BILLING_BLOCKED})}),
-        Tick(
-            [OUT_STUCK, BLOCKED, SINK_OPEN],
-            {1: ("open_too_long transaction:enrich-1a2b-p0", {OUT_PINNED, BILLING_BLOCKED})},
-        ),
-        Tick(
-            [OUT_STUCK, BLOCKED, SINK_OPEN, PREPARED],
-            {1: ("batch_prepared query:enrich", {*CRASH, BILLING_BLOCKED})},
-        ),
+        Tick([OUT_STUCK, BLOCKED, SINK_OPEN], {1: (ENRICH_OPEN, {OUT_PINNED, BILLING_BLOCKED})}),
+        Tick([OUT_STUCK, BLOCKED, SINK_OPEN, PREPARED], {1: (BATCH, {*CRASH, BILLING_BLOCKED})}),
         Tick(
             [OUT_STUCK, BLOCKED, SINK_OPEN, PREPARED, ABANDONED],
-            {
-                1: ("batch_prepared query:enrich", {*CRASH, BILLING_BLOCKED}),
-                2: ("open_too_long transaction:stock-sync-3", {BILLING_BLOCKED}),
-            },
+            {1: (BATCH, {*CRASH, BILLING_BLOCKED}), 2: (GHOST_OPEN, {BILLING_BLOCKED})},
         ),
     ],
     "another cause on the same partition is another incident, however soon": [
-        Tick([ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
+        Tick([ABANDONED, STOCK_STUCK], {1: (GHOST_OPEN, {STOCK_PINNED})}),
         Tick([], {}),
         Tick([STOCK_STUCK], {2: (STOCK_PINNED, set())}),
         Tick(
