@@ -61,8 +61,8 @@ def run_cold() -> dict[str, object]:
         "formatter, s": round(formatter, 2),
         "cold start, one worker, s": round(one, 2),
         "cold start, SHARDS=2, s": round(two, 2),
-        "one worker / formatter (<= 1.0)": round(one / formatter, 2),
-        "SHARDS=2 / formatter (<= 1.0)": round(two / formatter, 2),
+        "one worker / formatter (<= 0.7)": round(one / formatter, 2),
+        "SHARDS=2 / formatter (<= 0.45)": round(two / formatter, 2),
         "resident memory, one worker, MB": max(run["rss_mb"] for run in ones),
     }
 
