@@ -137,10 +137,14 @@ class CheckpointStore:
 
     def _scan(self, folder: str) -> list[FileEntry] | None:
         """List a local folder once; None if all of its files vanished meanwhile."""
-        with os.scandir(self._inside(folder)) as inside:
-            entries = [_local(entry) for entry in inside if not _is_passing_file(entry)]
+        # A folder whose files are all replaced during a listing may look empty.
+        entries = self._local_entries(folder) or self._local_entries(folder)
         remaining = [entry for entry in entries if entry is not None]
         return remaining if remaining or not entries else None
+
+    def _local_entries(self, folder: str) -> list[FileEntry | None]:
+        with os.scandir(self._inside(folder)) as inside:
+            return [_local(entry) for entry in inside if not _is_passing_file(entry)]
 
     def _list(self, folder: str) -> list[FileEntry]:
         path = self._inside(folder)
