@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 #: Collectors without data for a page or a response.
-_SHOWS_NOTHING = ("retention", "deliveries", CAPABILITIES)
+SHOWS_NOTHING = ("retention", "deliveries", CAPABILITIES)
 
 
 def late_gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> list[GapRecord]:
@@ -99,7 +99,7 @@ def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Itera
     for row in rows:
         # While a tail reads the log, the coordinators' lists only serve for comparison, at their own
         # interval.
-        if row.name in _SHOWS_NOTHING or (row.name == RECONCILE and RECONCILE not in seeing):
+        if row.name in SHOWS_NOTHING or (row.name == RECONCILE and RECONCILE not in seeing):
             continue
         is_tail = row.name.startswith(TAIL)
         since_ms = row.since_ms if row.seen_through_ms is None else row.seen_through_ms

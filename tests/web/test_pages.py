@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from dashboard.config import CheckpointRoot
-from dashboard.models import Cluster
+from dashboard.models import Cluster, Collector
 from fenceline.facts import TransactionState
 from tests.web import factories, scenarios
 from tests.web.roles import page_html
@@ -47,6 +47,16 @@ def test_a_calm_cluster_is_fine_and_says_what_was_looked_at(page: Client, prod: 
     assert "No transaction is stuck." in text
     assert "1 transactional id" in text
     assert "Data is incomplete" not in text
+
+
+def test_only_a_collector_of_data_is_late(page: Client, prod: Cluster) -> None:
+    """Retention rests for 30 s between two looks."""
+    half_a_minute_ago = factories.now_ms() - 29_000
+    factories.collector(prod, "retention", seen_through_ms=half_a_minute_ago)
+    number = Collector.objects.count()
+    assert f"all {number} collectors current" in page_html(page, "/")
+    Collector.objects.filter(name="groups").update(seen_through_ms=half_a_minute_ago)
+    assert f"{number - 1} of {number} collectors current" in page_html(page, "/")
 
 
 def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) -> None:
