@@ -8,7 +8,7 @@ settles a row whose worker died.
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
@@ -24,7 +24,7 @@ from dashboard.actions import inspect
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections, NoRoot
 from dashboard.actions.handlers import abort_marker, batches, fence, sink_transactions
-from dashboard.actions.store import Result, SubjectOutcome, action_state, failed_result
+from dashboard.actions.store import Result, SubjectOutcome, action_state, failed_result, unknown_result
 from dashboard.celery import app
 from dashboard.models import Action
 from dashboard.runtime import loop
@@ -63,7 +63,7 @@ _CLEAR = (AdminUnavailable, CannotTranslate, NoRoot, SinkError, inspect.UnknownC
 #: Errors of our database and our lease, not of a cluster or a store.
 OURS = (DatabaseError, action_store.ActionLeaseLost)
 #: Milliseconds for which the effects of an action are followed.
-FOLLOWED_MS = 600_000
+_FOLLOWED_MS = 600_000
 
 
 class ExecutionRefused(Exception):
@@ -129,23 +129,19 @@ def second_person_refusal(action: Action, actor: Actor) -> str:
 
 
 def _refuse_inputs(action: Action, plan: Plan, typed: str, reason: str, now_ms: int) -> None:
-    if now_ms >= action.expires_ms:
-        raise ExecutionRefused(
-            410,
-            f"The plan has expired at {format_clock(action.expires_ms)}: make a new one, which checks again.",
-        )
-    if not plan.doable_subjects:
-        raise ExecutionRefused(422, "Nothing of this plan can be done: every subject is refused.")
-    if typed != plan.confirm:
-        raise ExecutionRefused(422, f"What was typed is not {plan.confirm}: type exactly that.")
-    if not reason:
-        raise ExecutionRefused(
-            422, "A reason is required: say in a few words why; it is kept in the audit log."
-        )
-    if len(reason) > MOST_REASON:
-        raise ExecutionRefused(
-            422, f"The reason has {len(reason):,} characters: {MOST_REASON:,} are the most."
-        )
+    expires = format_clock(action.expires_ms)
+    expired = f"The plan has expired at {expires}: make a new one, which checks again."
+    missing = "A reason is required: say in a few words why; it is kept in the audit log."
+    too_long = f"The reason has {len(reason):,} characters: {MOST_REASON:,} are the most."
+    for is_refused, status, text in (
+        (now_ms >= action.expires_ms, 410, expired),
+        (not plan.doable_subjects, 422, "Nothing of this plan can be done: every subject is refused."),
+        (typed != plan.confirm, 422, f"What was typed is not {plan.confirm}: type exactly that."),
+        (not reason, 422, missing),
+        (len(reason) > MOST_REASON, 422, too_long),
+    ):
+        if is_refused:
+            raise ExecutionRefused(status, text)
 
 
 def _executed_already(action: Action, actor: Actor) -> Action:
@@ -223,6 +219,14 @@ def skipped_result(subject: SubjectPlan) -> Result:
     return Result(SubjectOutcome.SKIPPED, f"refused in the plan: {words}")
 
 
+def end_by_results(row: Action, results: Sequence[dict[str, Any]], *, now_ms: int) -> Action.State:
+    """End an action in the state of its results, and have its effects followed; raises `ActionLeaseLost`."""
+    state = action_state(results)
+    until_ms = now_ms + _FOLLOWED_MS if state in (Action.State.DONE, Action.State.PARTLY) else None
+    action_store.end_action(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
+    return state
+
+
 class _Execution:
     def __init__(self, row: Action, observer: Observer | None) -> None:
         self._row, self._plan = row, action_store.plan_of(row)
@@ -233,11 +237,7 @@ class _Execution:
         with ClusterConnections(self._plan.cluster) as connections:
             for subject in self._plan.subjects:
                 self._one(subject, connections)
-        state = action_state(self._results)
-        worked = state in (Action.State.DONE, Action.State.PARTLY)
-        now_ms = loop.now_ms()
-        until_ms = now_ms + FOLLOWED_MS if worked else None
-        action_store.end_action(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
+        end_by_results(self._row, self._results, now_ms=loop.now_ms())
 
     def _one(self, subject: SubjectPlan, connections: ClusterConnections) -> None:
         if subject.is_refused:
@@ -261,9 +261,7 @@ class _Execution:
         except Exception as trouble:  # A store's client may raise any exception.
             if not connections.asked:
                 return failed_result(f"nothing was asked for it: {error_text(trouble)}")
-            return Result(
-                SubjectOutcome.UNKNOWN, f"{connections.asked} was sent, and then: {error_text(trouble)}"
-            )
+            return unknown_result(f"{connections.asked} was sent, and then: {error_text(trouble)}")
 
     def _keep(self, result: Result, subject: SubjectPlan, began_ms: int | None) -> None:
         ended_ms = None if began_ms is None else loop.now_ms()
@@ -272,9 +270,7 @@ class _Execution:
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
         """Record that a request is about to be sent; raises `ActionLeaseLost` if the lease is lost."""
-        asked = Result(SubjectOutcome.UNKNOWN, f"{request} is being sent").as_json(
-            subject.subject, began_ms, None
-        )
+        asked = unknown_result(f"{request} is being sent").as_json(subject.subject, began_ms, None)
         action_store.write_results(self._row, [*self._results, asked])
         self._observe(request, subject)
 

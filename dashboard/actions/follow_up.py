@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from dashboard.actions import execute
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections
-from dashboard.actions.store import Result, SubjectOutcome, action_state, failed_result
+from dashboard.actions.store import Result, SubjectOutcome, failed_result, unknown_result
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.runtime.leases import Lease, renew
@@ -271,10 +271,7 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
                 log.info("action %d: what its dead worker did cannot be seen yet: %s", row.pk, why)
                 return False
             results = _results(row, plan, partial(_unseen, why), now_ms)
-    state = action_state(results)
-    worked = state in (Action.State.DONE, Action.State.PARTLY)
-    until_ms = now_ms + execute.FOLLOWED_MS if worked else None
-    action_store.end_action(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
+    state = execute.end_by_results(row, results, now_ms=now_ms)
     log.warning("action %d: its worker died; it is %s, by its observed outcome", row.pk, state)
     return True
 
@@ -309,7 +306,7 @@ def _observed(act: Act, connections: ClusterConnections, subject: SubjectPlan, d
 
 
 def _unseen(why: str, _: SubjectPlan, death: str) -> Result:
-    return Result(SubjectOutcome.UNKNOWN, f"{death}, and then: {why}")
+    return unknown_result(f"{death}, and then: {why}")
 
 
 def _is_in_flight(result: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ then the leader again. It is repeated if an open transaction has no owner.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -138,24 +138,20 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
         seen = {row.name for row in visibility.configured_clusters()}
         known = ", ".join(name for name in settings.FENCELINE.clusters if name in seen) or "none"
         raise UnknownCluster(f"No cluster {cluster!r} is configured; known are: {known}")
-    reads = ClusterReads(config.properties, ANSWER_S, config.scope)
-    try:
-        admin = TransactionAdmin(config.properties, ANSWER_S, config.scope)
-        try:
-            yield ClusterInspector(
-                cluster,
-                row.pk,
-                reads,
-                admin,
-                now_ms,
-                settings.FENCELINE.limits,
-                _rows(row, now_ms, config).sees_all(),
-                describe_grant(f"User:{config.properties.get('sasl.username', '…')}"),
-            )
-        finally:
-            admin.close()
-    finally:
-        reads.close()
+    with (
+        closing(ClusterReads(config.properties, ANSWER_S, config.scope)) as reads,
+        closing(TransactionAdmin(config.properties, ANSWER_S, config.scope)) as admin,
+    ):
+        yield ClusterInspector(
+            cluster,
+            row.pk,
+            reads,
+            admin,
+            now_ms,
+            settings.FENCELINE.limits,
+            _rows(row, now_ms, config).sees_all(),
+            describe_grant(f"User:{config.properties.get('sasl.username', '…')}"),
+        )
 
 
 def _rows(row: Cluster, now_ms: int, config: ClusterConfig) -> partition_store.PartitionRows:
@@ -207,15 +203,16 @@ def partition_logs(
     for where in wheres:
         at = offsets[where]
         batches = None
-        if isinstance(at, Offsets) and _is_countable(where, at) and counted < _MOST_COUNTED_LOGS:
+        if (
+            isinstance(at, Offsets)
+            and where.topic != OFFSETS_TOPIC
+            and counted < _MOST_COUNTED_LOGS
+            and 0 < at.high_watermark - at.lso <= MOST_COUNTED
+        ):
             counted += 1
             batches = _batches(inspector, where, at)
         logs[where] = _log(where, at, producers[where], batches, standing.get(where, NOBODY))
     return logs
-
-
-def _is_countable(where: TopicPartition, offsets: Offsets) -> bool:
-    return where.topic != OFFSETS_TOPIC and 0 < offsets.high_watermark - offsets.lso <= MOST_COUNTED
 
 
 def _log(
@@ -251,13 +248,6 @@ def _batches(
             return None
         at = answer.next
     return None
-
-
-def producer_pins(
-    inspector: ClusterInspector, producer_ids: Collection[int]
-) -> Mapping[int, Sequence[PinRecord]]:
-    """Return our rows of the producers' open transactions, by producer id."""
-    return pins_of(inspector.cluster_id, producer_ids)
 
 
 def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
@@ -297,7 +287,8 @@ def inspect_partitions(
         if not any(pin.ground is VerdictReason.SEEN_ONCE for pin in all_pins):
             break
         accused = still_accused(all_pins, accused)
-    ours = producer_pins(inspector, [pin.producer_id for open_pins in pins.values() for pin in open_pins])
+    producer_ids = [pin.producer_id for open_pins in pins.values() for pin in open_pins]
+    ours = pins_of(inspector.cluster_id, producer_ids)
     marked = {}
     for where in wheres:
         leader = topology.partitions.get(where)

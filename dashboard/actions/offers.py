@@ -136,14 +136,12 @@ def of_findings(rows: Sequence[FindingRecord], *, now_ms: int) -> Mapping[int, S
     """Return the available offers for findings, by the finding's key."""
     open_rows = [row for row in rows if row.closed_at is None and row.rule in ENDABLE]
     of_ids = _of_named_transactions(open_rows, now_ms)
-    of_partitions = _of_named_partitions(open_rows)
+    by_kind = {"transaction": of_ids, "partition": _of_named_partitions(open_rows)}
     offered: dict[int, Sequence[Offer]] = {row.pk: () for row in rows}
     for row in open_rows:
         kind, _, name = row.subject.partition(":")
-        if kind == "transaction":
-            offered[row.pk] = available_offers(of_ids.get((row.cluster_id, name), ()))
-        elif kind == "partition":
-            offered[row.pk] = available_offers(of_partitions.get((row.cluster_id, name), ()))
+        if kind in by_kind:
+            offered[row.pk] = available_offers(by_kind[kind].get((row.cluster_id, name), ()))
         elif kind == "query":
             offered[row.pk] = available_offers(_of_query(row.cluster.name, name, now_ms))
         elif kind == "flink_job":

@@ -240,20 +240,14 @@ def plan_for(
     try:
         plan = make_plan(cluster, act, unique, force=force, now_ms=now_ms)
     except CannotPlan as error:
-        raise NotPlanned(getattr(error, "status", 409), str(error)) from error
+        raise NotPlanned(409, str(error)) from error
     return action_store.save_plan(plan, actor)
 
 
 def preview_plan(act: Act, cluster: str, subject: str, *, now_ms: int) -> SubjectPlan | None:
     """Return the plan of an offered action on one subject, None if it is refused or no longer known."""
-    if act is Act.FINISH_BATCH:
-        plan = _finish(cluster, subject, now_ms)
-    elif act is Act.FENCE:
-        plan = _fence_preview(cluster, subject, now_ms)
-    elif act is Act.ABORT_MARKER:
-        plan = _marker(cluster, subject)
-    else:
-        plan = None
+    previews = {Act.FINISH_BATCH: _finish, Act.FENCE: _fence_preview, Act.ABORT_MARKER: _marker}
+    plan = previews[act](cluster, subject, now_ms) if act in previews else None
     return None if plan is None or plan.is_refused else plan
 
 
@@ -276,7 +270,7 @@ def _fence_preview(cluster: str, subject: str, now_ms: int) -> SubjectPlan | Non
     return plan_fence(replace(producer, logs=logs), now_ms=now_ms, limits=settings.FENCELINE.limits)
 
 
-def _marker(cluster: str, subject: str) -> SubjectPlan | None:
+def _marker(cluster: str, subject: str, now_ms: int) -> SubjectPlan | None:
     name, _, offset = subject.partition("@")
     topic, number = split_partition(name) or ("", 0)
     row = PartitionRecord.objects.filter(cluster__name=cluster, topic=topic, partition=number).first()
@@ -303,17 +297,15 @@ def _logs(cluster_id: int, wheres: Collection[TopicPartition]) -> Sequence[HeldL
     lsos = {where: row.lso for where, row in known.items() if where in wheres and row.lso is not None}
     readers = inspect.readers_at(cluster_id, lsos)
     return [
-        _log(where, known.get(where), opened[where], readers.get(where, inspect.NOBODY))
+        HeldLog(
+            where,
+            lsos[where],
+            known[where].high_watermark,
+            tuple(opened[where]),
+            None,
+            *readers.get(where, inspect.NOBODY),
+        )
+        if where in lsos
+        else HeldLog(where, opened=tuple(opened[where]), unseen="its offsets have not been polled")
         for where in sorted(wheres)
     ]
-
-
-def _log(
-    where: TopicPartition,
-    row: PartitionRecord | None,
-    opened: Sequence[ProducerState],
-    readers: inspect.BlockedReaders,
-) -> HeldLog:
-    if row is None or row.lso is None:
-        return HeldLog(where, opened=tuple(opened), unseen="its offsets have not been polled")
-    return HeldLog(where, row.lso, row.high_watermark, tuple(opened), None, *readers)

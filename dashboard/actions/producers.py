@@ -1,6 +1,7 @@
 """Describe transactional ids for a plan, from their coordinators' answers and our rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from dashboard.actions import inspect
 from dashboard.engines.flink_jobs import holds_of
@@ -24,43 +25,33 @@ from fenceline.spark.records import Decided
 def describe_producers(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Sequence[Producer]:
     """Return transactional ids (escaped text) with their coordinators' descriptions, in the same order."""
     described = inspect.describe_ids(inspector, names)
-    rows = _transactions(inspector, names)
-    pins = inspect.producer_pins(
-        inspector, [answer.producer_id for answer in described.values() if isinstance(answer, Described)]
+    keys = {key_of_name(name): name for name in names}
+    known = Transaction.objects.filter(cluster_id=inspector.cluster_id, key__in=list(keys))
+    rows = {keys[bytes(row.key)]: row for row in known}
+    pins = inspect.pins_of(
+        inspector.cluster_id,
+        [answer.producer_id for answer in described.values() if isinstance(answer, Described)],
     )
     wheres = {name: _wheres(answer, pins) for name, answer in described.items()}
     logs = inspect.partition_logs(
         inspector, list(dict.fromkeys(where for partitions in wheres.values() for where in partitions))
     )
-    usual = ClusterBaselines(inspector.cluster_id).usual_commits(
-        {application_of(name).application for name in names}, inspector.now_ms
-    )
     coordinators = partition_queries.coordinator_brokers(
         inspector.cluster_id, [row.log_partition for row in rows.values()]
     )
     committing = inspect.committing_groups(inspector.cluster_id, names)
-    sinks, places = _Sinks(inspector.cluster_id), _places(inspector.cluster_id, rows.values())
-    holds = holds_of(inspector.cluster_id, names, now_ms=inspector.now_ms)
+    ours = _OurRows(inspector.cluster_id, names, rows, pins, inspector.now_ms)
     producers = []
     for name in names:
-        row = rows.get(name)
         own_logs = tuple(logs[where] for where in wheres[name])
-        producers.append(
-            Producer(
-                name,
-                described[name],
-                own_logs,
-                coordinators.get(row.log_partition) if row else None,
-                _started_ms(
-                    inspector.now_ms, described[name], places.get(row.log_partition) if row else None, pins
-                ),
-                _silent_since_ms(inspector, described[name], own_logs, pins),
-                usual.get(application_of(name).application),
-                sinks.owner_of(name, described[name]),
-                committing.get(name, ()),
-                holds.get(name),
-            )
+        producer = replace(
+            ours.producer_of(name, described[name]),
+            logs=own_logs,
+            coordinator=coordinators.get(rows[name].log_partition) if name in rows else None,
+            silent_since_ms=_silent_since_ms(inspector, described[name], own_logs, pins),
+            committing=committing.get(name, ()),
         )
+        producers.append(producer)
     return producers
 
 
@@ -73,34 +64,61 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
         return ()
     cluster_id = rows[0].cluster_id
     pins = inspect.pins_of(cluster_id, [row.producer_id for row in rows])
-    usual = ClusterBaselines(cluster_id).usual_commits({row.application for row in rows}, now_ms)
-    sinks, places = _Sinks(cluster_id), _places(cluster_id, rows)
-    holds = holds_of(cluster_id, [row.transactional_id for row in rows], now_ms=now_ms)
+    rows_by_name = {row.transactional_id: row for row in rows}
+    ours = _OurRows(cluster_id, list(rows_by_name), rows_by_name, pins, now_ms)
     producers = []
     for row in rows:
-        name, described = (
-            row.transactional_id,
-            record_of(Described, row, partitions=tuple(partitions_of(row))),
-        )
-        own_pins = pins.get(row.producer_id, ())
-        producers.append(
-            Producer(
-                name,
-                described,
-                started_ms=_started_ms(now_ms, described, places.get(row.log_partition), pins),
-                silent_since_ms=max((pin.seen_ms for pin in own_pins), default=None),
-                usual=usual.get(row.application),
-                sink=sinks.owner_of(name, described),
-                flink=holds.get(name),
-            )
-        )
+        described = record_of(Described, row, partitions=tuple(partitions_of(row)))
+        silent_since_ms = max((pin.seen_ms for pin in pins.get(row.producer_id, ())), default=None)
+        producer = ours.producer_of(row.transactional_id, described)
+        producers.append(replace(producer, silent_since_ms=silent_since_ms))
     return producers
 
 
-def _transactions(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Mapping[str, Transaction]:
-    keys = {key_of_name(name): name for name in names}
-    rows = Transaction.objects.filter(cluster_id=inspector.cluster_id, key__in=list(keys))
-    return {keys[bytes(row.key)]: row for row in rows}
+class _OurRows:
+    """Our rows of transactional ids of one cluster; `pins` by producer id."""
+
+    def __init__(
+        self,
+        cluster_id: int,
+        names: Sequence[str],
+        rows: Mapping[str, Transaction],
+        pins: Mapping[int, Sequence[PinRecord]],
+        now_ms: int,
+    ) -> None:
+        self._rows, self._pins, self._now_ms = rows, pins, now_ms
+        applications = {application_of(name).application for name in names}
+        self._usual = ClusterBaselines(cluster_id).usual_commits(applications, now_ms)
+        self._sinks = _Sinks(cluster_id)
+        self._holds = holds_of(cluster_id, names, now_ms=now_ms)
+        positions = Position.objects.filter(
+            cluster_id=cluster_id,
+            topic=partition_queries.STATE_TOPIC,
+            partition__in={row.log_partition for row in rows.values()},
+        )
+        self._places = {place.partition: place for place in positions}
+
+    def producer_of(self, name: str, described: Described | NotDescribed) -> Producer:
+        return Producer(
+            name,
+            described,
+            started_ms=self._started_ms(name, described),
+            usual=self._usual.get(application_of(name).application),
+            sink=self._sinks.owner_of(name, described),
+            flink=self._holds.get(name),
+        )
+
+    def _started_ms(self, name: str, described: Described | NotDescribed) -> int | None:
+        """Return the start of a transaction by our clock, as the rules compute it."""
+        if not isinstance(described, Described) or described.started_ms is None:
+            return None
+        ahead_ms = since_ms = None
+        if name in self._rows and (place := self._places.get(self._rows[name].log_partition)):
+            ahead_ms, since_ms = place.clock_ms, place.since_ms or None
+        begun_ms = start_ms(described.started_ms, now_ms=self._now_ms, ahead_ms=ahead_ms, since_ms=since_ms)
+        if begun_ms is not None:
+            return begun_ms
+        return min((pin.first_seen_ms for pin in self._pins.get(described.producer_id, ())), default=None)
 
 
 def _wheres(
@@ -112,37 +130,6 @@ def _wheres(
     named = expand_partitions(described.partitions)
     pinned = [TopicPartition(row.topic, row.partition) for row in pins.get(described.producer_id, ())]
     return list(dict.fromkeys([*named, *pinned]))
-
-
-def _started_ms(
-    now_ms: int,
-    described: Described | NotDescribed,
-    place: Position | None,
-    pins: Mapping[int, Sequence[PinRecord]],
-) -> int | None:
-    """Return the start of a transaction by our clock, as the rules compute it.
-
-    `place` is the partition of `__transaction_state` with its id, None if it was not read.
-    """
-    if not isinstance(described, Described) or described.started_ms is None:
-        return None
-    ahead_ms = since_ms = None
-    if place is not None:
-        ahead_ms, since_ms = place.clock_ms, place.since_ms or None
-    begun_ms = start_ms(described.started_ms, now_ms=now_ms, ahead_ms=ahead_ms, since_ms=since_ms)
-    if begun_ms is not None:
-        return begun_ms
-    return min((pin.first_seen_ms for pin in pins.get(described.producer_id, ())), default=None)
-
-
-def _places(cluster_id: int, rows: Iterable[Transaction]) -> Mapping[int, Position]:
-    """Return the partitions of `__transaction_state` with the ids, by number."""
-    positions = Position.objects.filter(
-        cluster_id=cluster_id,
-        topic=partition_queries.STATE_TOPIC,
-        partition__in={row.log_partition for row in rows},
-    )
-    return {place.partition: place for place in positions}
 
 
 def _silent_since_ms(

@@ -1,7 +1,7 @@
 """Inspect batches of our sink for a plan: the ledger in the checkpoint, and the batch's transactions."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from django.conf import settings
 
@@ -14,13 +14,14 @@ from dashboard.streaming.registry import is_alive
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
 from fenceline.decode.typed import record_of
-from fenceline.facts import TransactionState, expand_partitions
+from fenceline.facts import TopicPartition, TransactionState, expand_partitions
 from fenceline.formatting import error_line, list_names
 from fenceline.kafka.applications import sink_id_stem
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.plans.batches import SinkBatchFacts
+from fenceline.plans.impact import HeldLog
 from fenceline.spark.paths import to_url
-from fenceline.spark.records import Decided, Decision, Done, Ledger, SinkTransaction
+from fenceline.spark.records import Decided, Decision, Ledger, SinkTransaction
 from fenceline.spark.sink_fates import Coordinated, TransactionFate, outcome_by_coordinator
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.ledger import LedgerFolder
@@ -35,18 +36,8 @@ class _UnusableLedger(Exception):
     """A ledger that no action can use; the text is the reason and the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class _LedgerFacts:
-    ledger: Ledger
-    generation: int
-    #: The newest batch in the offset log.
-    planned: int | None
-    #: The decisions about the batch, and the end of the last one.
-    rounds: tuple[Decision, ...]
-    done: Done | None
-    last_prepared: int | None
-    #: Prepared decisions that are not done.
-    prepared: tuple[Decision, ...]
+#: A batch by its ledger, the ledger's identity, and its prepared decisions that are not done.
+_Read = tuple[SinkBatchFacts, Ledger, Sequence[Decision]]
 
 
 def inspect_batch(
@@ -67,24 +58,10 @@ def inspect_batch(
     )
     try:
         root, url = _where(inspector.cluster, query)
-        read = _read(root, url, batch_id)
+        facts, ledger, prepared = _read(known, root, url)
     except _UnusableLedger as trouble:
         return replace(known, trouble=str(trouble))
-    facts = replace(
-        known,
-        checkpoint=url,
-        root=root.root,
-        ledger_id=read.ledger.ledger_id,
-        query_id=read.ledger.query_id,
-        generation=read.generation,
-        first_batch=read.ledger.first_batch,
-        rounds=read.rounds,
-        done=read.done,
-        last_prepared=read.last_prepared,
-        prepared=tuple(decision.batch_id for decision in read.prepared),
-        planned=read.planned,
-    )
-    return _with_written(inspector, facts) if finish else _with_undecided(inspector, facts, read)
+    return _with_written(inspector, facts) if finish else _with_undecided(inspector, facts, ledger, prepared)
 
 
 def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts:
@@ -145,14 +122,9 @@ def _with_written(inspector: inspect.ClusterInspector, facts: SinkBatchFacts) ->
     if decision is None or decision.decided is not Decided.PREPARED or facts.done is not None:
         return facts
     wanted = decision.transactions
-    answers = (
-        inspect.describe_ids(inspector, [transaction.transactional_id for transaction in wanted])
-        if wanted
-        else {}
-    )
-    blind = [answer for answer in answers.values() if _is_blind(answer)]
-    if blind:
-        return replace(facts, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
+    answers = _describe(inspector, [transaction.transactional_id for transaction in wanted])
+    if unseen := _unseen(answers):
+        return replace(facts, unseen=unseen)
     fates = {transaction: _fate(transaction, answers[transaction.transactional_id]) for transaction in wanted}
     unknown = [transaction for transaction, fate in fates.items() if fate is TransactionFate.UNKNOWN]
     past = batch_state.transaction_outcomes(inspector.cluster_id, unknown)
@@ -165,15 +137,23 @@ def _with_written(inspector: inspect.ClusterInspector, facts: SinkBatchFacts) ->
         if fates[transaction] is TransactionFate.OPEN
         for where in transaction.partitions
     }
-    return replace(
-        facts,
-        written=fates,
-        logs=tuple(inspect.partition_logs(inspector, sorted(held)).values()),
-    )
+    return replace(facts, written=fates, logs=_held_logs(inspector, held))
 
 
-def _is_blind(answer: Described | NotDescribed) -> bool:
-    return isinstance(answer, NotDescribed) and answer.obstacle is not Obstacle.UNKNOWN
+def _describe(
+    inspector: inspect.ClusterInspector, names: Sequence[str]
+) -> Mapping[str, Described | NotDescribed]:
+    return inspect.describe_ids(inspector, names) if names else {}
+
+
+def _unseen(answers: Mapping[str, Described | NotDescribed]) -> str:
+    """Return why an id's coordinator did not answer, "" if all did."""
+    undescribed = [answer for answer in answers.values() if isinstance(answer, NotDescribed)]
+    return next((answer.text for answer in undescribed if answer.obstacle is not Obstacle.UNKNOWN), "")
+
+
+def _held_logs(inspector: inspect.ClusterInspector, held: Iterable[TopicPartition]) -> tuple[HeldLog, ...]:
+    return tuple(inspect.partition_logs(inspector, sorted(held)).values())
 
 
 def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> TransactionFate:
@@ -196,30 +176,24 @@ def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> Transac
 
 
 def _with_undecided(
-    inspector: inspect.ClusterInspector, facts: SinkBatchFacts, read: _LedgerFacts
+    inspector: inspect.ClusterInspector, facts: SinkBatchFacts, ledger: Ledger, prepared: Sequence[Decision]
 ) -> SinkBatchFacts:
     listing = inspector.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
         return replace(facts, unseen=list_names([str(broker) for broker in listing.unseen]))
-    stem = sink_id_stem(read.ledger.prefix, read.ledger.ledger_id)
-    names = [name for name in listing.entries if name.startswith(stem)]
-    answers = inspect.describe_ids(inspector, names) if names else {}
-    blind = [
-        answer.text for answer in answers.values() if isinstance(answer, NotDescribed) and _is_blind(answer)
-    ]
-    if blind:
-        return replace(facts, unseen=blind[0])
-    decided = {_identity(transaction) for decision in read.prepared for transaction in decision.transactions}
-    opened = [
-        answer
-        for answer in answers.values()
-        if isinstance(answer, Described) and answer.state is TransactionState.ONGOING
-    ]
-    undecided = tuple(transaction for transaction in opened if _identity(transaction) not in decided)
-    held = {where for transaction in undecided for where in expand_partitions(transaction.partitions)}
-    return replace(
-        facts, undecided=undecided, logs=tuple(inspect.partition_logs(inspector, sorted(held)).values())
+    stem = sink_id_stem(ledger.prefix, ledger.ledger_id)
+    answers = _describe(inspector, [name for name in listing.entries if name.startswith(stem)])
+    if unseen := _unseen(answers):
+        return replace(facts, unseen=unseen)
+    decided = {_identity(transaction) for decision in prepared for transaction in decision.transactions}
+    described = [answer for answer in answers.values() if isinstance(answer, Described)]
+    undecided = tuple(
+        transaction
+        for transaction in described
+        if transaction.state is TransactionState.ONGOING and _identity(transaction) not in decided
     )
+    held = {where for transaction in undecided for where in expand_partitions(transaction.partitions)}
+    return replace(facts, undecided=undecided, logs=_held_logs(inspector, held))
 
 
 def _identity(transaction: Described | SinkTransaction) -> tuple[str, int, int]:
@@ -241,11 +215,11 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
     )
 
 
-def _read(root: CheckpointRoot, url: str, batch_id: int) -> _LedgerFacts:
+def _read(known: SinkBatchFacts, root: CheckpointRoot, url: str) -> _Read:
     """Read the ledger's files about a batch; raises `_UnusableLedger`."""
     try:
-        checkpoint = open_storage(url, root.options)
-        return _read_folder(checkpoint, batch_id)
+        facts, ledger, prepared = _read_folder(known, open_storage(url, root.options))
+        return replace(facts, checkpoint=url, root=root.root), ledger, prepared
     except _UnusableLedger:
         raise
     except SinkError as error:
@@ -256,7 +230,7 @@ def _read(root: CheckpointRoot, url: str, batch_id: int) -> _LedgerFacts:
         ) from error
 
 
-def _read_folder(checkpoint: Storage, batch_id: int) -> _LedgerFacts:
+def _read_folder(known: SinkBatchFacts, checkpoint: Storage) -> _Read:
     folder = LedgerFolder(checkpoint)
     ledger = folder.read_identity()
     if ledger is None:
@@ -264,21 +238,21 @@ def _read_folder(checkpoint: Storage, batch_id: int) -> _LedgerFacts:
             f"{checkpoint.path} holds none: no exactly-once sink has written with this checkpoint"
         )
     names = folder.read_names()
-    rounds = names.rounds_of(batch_id)
+    rounds = names.rounds_of(known.batch_id)
     last = folder.last_prepared(names)
     still_open = [folder.read_decision(which) for which in names.open_rounds()]
-    return _LedgerFacts(
-        ledger,
-        names.generation,
-        _planned(checkpoint),
-        tuple(folder.read_decision(which) for which in rounds),
-        folder.read_outcome(rounds[-1]) if rounds else None,
-        last.batch_id if last else None,
-        tuple(decision for decision in still_open if decision.decided is Decided.PREPARED),
+    prepared = [decision for decision in still_open if decision.decided is Decided.PREPARED]
+    planned = [int(name) for name in checkpoint.subfolder(_OFFSETS).file_names() if name.isdecimal()]
+    facts = replace(
+        known,
+        ledger_id=ledger.ledger_id,
+        query_id=ledger.query_id,
+        generation=names.generation,
+        first_batch=ledger.first_batch,
+        rounds=tuple(folder.read_decision(which) for which in rounds),
+        done=folder.read_outcome(rounds[-1]) if rounds else None,
+        last_prepared=last.batch_id if last else None,
+        prepared=tuple(decision.batch_id for decision in prepared),
+        planned=max(planned, default=None),
     )
-
-
-def _planned(checkpoint: Storage) -> int | None:
-    return max(
-        (int(name) for name in checkpoint.subfolder(_OFFSETS).file_names() if name.isdecimal()), default=None
-    )
+    return facts, ledger, prepared

@@ -79,14 +79,22 @@ class Result:
         }
 
 
-def stale_result(words: str) -> Result:
+def stale_result(words: str, *parts: RequestResult, so: str = "; nothing was asked for it") -> Result:
     """Return the result of a subject that changed since the plan."""
-    return Result(SubjectOutcome.STALE, f"the plan is outdated: {words}; nothing was asked for it")
+    return Result(SubjectOutcome.STALE, f"the plan is outdated: {words}{so}", parts)
 
 
 def failed_result(words: str, *parts: RequestResult) -> Result:
     """Return the result of a subject for which nothing was done."""
     return Result(SubjectOutcome.FAILED, words, parts)
+
+
+def done_result(words: str, *parts: RequestResult) -> Result:
+    return Result(SubjectOutcome.DONE, words, parts)
+
+
+def unknown_result(words: str, *parts: RequestResult) -> Result:
+    return Result(SubjectOutcome.UNKNOWN, words, parts)
 
 
 def action_state(results: Iterable[Mapping[str, Any]]) -> Action.State:
@@ -217,8 +225,7 @@ def begin_action(number: int, token: str, *, now_ms: int) -> Action | None:
 def prolong_lease(row: Action) -> None:
     """Extend the lease; raises `ActionLeaseLost` if another worker has it or it has expired."""
     live = Action.objects.filter(_EXECUTING, pk=row.pk, lease_token=row.lease_token, lease_until__gt=Now())
-    if not live.update(lease_until=Now() + LIVES):
-        raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
+    _held(row, live.update(lease_until=Now() + LIVES))
 
 
 def write_results(
@@ -231,8 +238,7 @@ def write_results(
     """
     live = _EXECUTING & Q(lease_token=row.lease_token, lease_until__gt=Now())
     also = partial(_attribute, row, records) if records else None
-    if not update_action(row, live, also=also, results=list(results), lease_until=Now() + LIVES):
-        raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
+    _held(row, update_action(row, live, also=also, results=list(results), lease_until=Now() + LIVES))
 
 
 def _attribute(row: Action, records: Sequence[WrittenRecord], write: WriteTransaction) -> None:
@@ -251,7 +257,11 @@ def take_over(row: Action, token: str) -> bool:
 def end_action(row: Action, state: Action.State, results: Sequence[dict[str, Any]], **fields: Any) -> None:
     """End an action; raises `ActionLeaseLost`."""
     held = _EXECUTING & Q(lease_token=row.lease_token)
-    if not update_action(row, held, state=state, results=list(results), lease_until=None, **fields):
+    _held(row, update_action(row, held, state=state, results=list(results), lease_until=None, **fields))
+
+
+def _held(row: Action, is_changed: int) -> None:
+    if not is_changed:
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 

@@ -13,10 +13,11 @@ from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.store import (
     RequestResult,
     Result,
-    SubjectOutcome,
+    done_result,
     failed_result,
     plan_facts,
     stale_result,
+    unknown_result,
 )
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
@@ -62,27 +63,27 @@ def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Resul
     facts = plan_facts(MarkerPlanFacts, subject)
     until = time.monotonic() + _PATIENCE_S
     asked: tuple[RequestResult, ...] = ()
+    so = "; nothing was asked for it"
     while True:
         try:
             verify_unchanged(facts, connections)
         except MarkerPlanStale as what:
-            return _stale(str(what), asked)
+            return stale_result(str(what), *asked, so=so)
         connections.before_write(REQUEST)
         if _find(facts, connections) is None:
-            return _stale("it has ended a moment ago", asked)
+            return stale_result("it has ended a moment ago", *asked, so=so)
         ended = _ask(facts, connections)
         part = RequestResult(str(facts.topic_partition), ended.code, ended.word or "abort marker written")
         if ended.code == 0:
-            return Result(
-                SubjectOutcome.DONE, "the abort marker is written: its records are aborted there", (part,)
-            )
+            return done_result("the abort marker is written: its records are aborted there", part)
         if ended.code in _MAY_BE_WRITTEN:
             return _uncertain(facts, part, connections)
         if ended.code not in _FOR_NOW:
             return _refused(ended, part, connections)
         if time.monotonic() > until:
             return failed_result(f"after {_PATIENCE_S:g} s its leader still answers {ended.word}", part)
-        asked = (part,)
+        # Every earlier request was refused.
+        asked, so = (part,), "; its leader has taken no marker"
         time.sleep(_PAUSE_S)
 
 
@@ -90,10 +91,7 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
     """Return the outcome of a marker whose worker died, by reads only. Raises `AdminUnavailable`."""
     facts = plan_facts(MarkerPlanFacts, subject)
     if _find(facts, connections) is None:
-        return Result(
-            SubjectOutcome.DONE,
-            "it has ended there; whether by this action's marker or another one is unknown",
-        )
+        return done_result("it has ended there; whether by this action's marker or another one is unknown")
     return failed_result("it is still open as it was seen: no marker was written")
 
 
@@ -149,25 +147,15 @@ def _ask(facts: MarkerPlanFacts, connections: ClusterConnections) -> Ended:
     return connections.admin.write_abort_marker(marker, leader=facts.leader)
 
 
-def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
-    """Return that the subject changed since the plan; every earlier request was refused."""
-    if not asked:
-        return stale_result(words)
-    return Result(
-        SubjectOutcome.STALE, f"the plan is outdated: {words}; its leader has taken no marker", asked
-    )
-
-
 def _uncertain(facts: MarkerPlanFacts, part: RequestResult, connections: ClusterConnections) -> Result:
     """Return the outcome of a request after which the marker may be written or not."""
     unconfirmed = f"its leader did not confirm that it is written ({part.words})"
     if _find(facts, connections) is None:
-        return Result(SubjectOutcome.DONE, f"{unconfirmed}, and it has ended there", (part,))
-    return Result(
-        SubjectOutcome.UNKNOWN,
-        f"{unconfirmed}, and it is still open: the marker may be on its way; check again, and make a new "
-        "plan",
-        (part,),
+        return done_result(f"{unconfirmed}, and it has ended there", part)
+    return unknown_result(
+        f"{unconfirmed}, and it is still open: the marker may be on its way; "
+        "check again, and make a new plan",
+        part,
     )
 
 

@@ -23,13 +23,15 @@ from dashboard.actions.handlers.sink_transactions import (
 from dashboard.actions.store import (
     RequestResult,
     Result,
-    SubjectOutcome,
+    done_result,
     failed_result,
     plan_facts,
     stale_result,
+    unknown_result,
 )
 from dashboard.runtime import loop
 from fenceline.decode.ledger import Round
+from fenceline.decode.typed import record_of
 from fenceline.formatting import count_noun, list_names
 from fenceline.plans.plan import SubjectPlan
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Ledger, SinkTransaction
@@ -68,10 +70,16 @@ class BatchPlanStale(Exception):
     """The batch changed since the plan; the text is the difference."""
 
 
+def _opened_ledger(
+    subject: SubjectPlan, connections: ClusterConnections
+) -> tuple[BatchPlanFacts, LedgerFolder]:
+    facts = plan_facts(BatchPlanFacts, subject)
+    return facts, connections.open_ledger(facts.root, facts.checkpoint)
+
+
 def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Commit the open transactions of a prepared batch. Raises `AdminUnavailable`, `SinkError`, `OSError`."""
-    facts = plan_facts(BatchPlanFacts, subject)
-    ledger = connections.open_ledger(facts.root, facts.checkpoint)
+    facts, ledger = _opened_ledger(subject, connections)
     try:
         decision = _still_prepared(facts, ledger)
     except BatchPlanStale as what:
@@ -84,8 +92,7 @@ def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Decide against a batch, then abort its transactions. Raises as `finish_batch` does."""
-    facts = plan_facts(BatchPlanFacts, subject)
-    ledger = connections.open_ledger(facts.root, facts.checkpoint)
+    facts, ledger = _opened_ledger(subject, connections)
     try:
         identity = _still_undecided(facts, ledger)
     except BatchPlanStale as what:
@@ -114,11 +121,10 @@ def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
 
 def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of finishing a batch whose worker died, by reads only."""
-    facts = plan_facts(BatchPlanFacts, subject)
-    ledger = connections.open_ledger(facts.root, facts.checkpoint)
+    facts, ledger = _opened_ledger(subject, connections)
     done = ledger.read_outcome(facts.decision_round)
     if done is not None:
-        return Result(SubjectOutcome.DONE, f"the ledger records it as {done.outcome.value}, by {done.by}")
+        return done_result(f"the ledger records it as {done.outcome.value}, by {done.by}")
     left = _counted(current_states(facts.open_transactions, connections), SinkTransactionState.COMMITTED)
     return failed_result(
         f"it stays prepared, {left}: start the query, which finishes it first, or make a new plan"
@@ -127,22 +133,20 @@ def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -
 
 def read_roll_back_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of rolling a batch back whose worker died, by reads only."""
-    facts = plan_facts(BatchPlanFacts, subject)
-    ledger = connections.open_ledger(facts.root, facts.checkpoint)
+    facts, ledger = _opened_ledger(subject, connections)
     if facts.decision_round not in ledger.read_names().decisions:
         return failed_result("nothing was decided about it, and so nothing was ended")
     held = ledger.read_decision(facts.decision_round)
     if held.by != OPERATOR:
         return stale_result(f"{held.by} has decided in the meantime: the batch is {held.decided.value}")
     if ledger.read_outcome(facts.decision_round) is not None:
-        return Result(SubjectOutcome.DONE, "the ledger records it as rolled back")
+        return done_result("the ledger records it as rolled back")
     states = current_states(facts.open_transactions, connections)
     if len(as_planned(states, SinkTransactionState.GONE)) == len(states):
-        return Result(SubjectOutcome.DONE, "it is decided against, and nothing of it is open any more")
-    return Result(
-        SubjectOutcome.UNKNOWN,
+        return done_result("it is decided against, and nothing of it is open any more")
+    return unknown_result(
         f"it is decided against, {_counted(states, SinkTransactionState.GONE)}: "
-        "the rest ends when the query starts, or at its timeout",
+        "the rest ends when the query starts, or at its timeout"
     )
 
 
@@ -226,9 +230,7 @@ def _committed(
     done = ledger.read_outcome(facts.decision_round)
     if done is not None:
         # A driver was faster, and may already use the ids again.
-        return Result(
-            SubjectOutcome.DONE, f"the ledger records it as {done.outcome.value}, by {done.by}", parts
-        )
+        return done_result(f"the ledger records it as {done.outcome.value}, by {done.by}", *parts)
     waiting = as_planned(states, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
         return not_ended(waiting, states, parts, connections, f"batch {facts.batch_id} stays prepared")
@@ -246,9 +248,7 @@ def _committed(
     ledger.mark_done(Done(facts.batch_id, facts.round, outcome, loop.now_ms(), OPERATOR, ids))
     parts += (RequestResult(f"{ledger.path}/{facts.batch_id}.{facts.round}.done", 0, outcome.value),)
     words = f"batch {facts.batch_id} is committed: {count_noun(len(decision.transactions), 'transaction')}"
-    return Result(
-        SubjectOutcome.DONE, f"{words}, but for the loss that was accepted" if lost else words, parts
-    )
+    return done_result(f"{words}, but for the loss that was accepted" if lost else words, *parts)
 
 
 def _is_accepted(subject: SubjectPlan, lost: Sequence[SinkTransaction]) -> bool:
@@ -275,11 +275,8 @@ def _aborted(
     ledger.mark_done(Done(facts.batch_id, facts.round, DecisionOutcome.ABORTED, loop.now_ms(), OPERATOR))
     parts += (RequestResult(f"{ledger.path}/{facts.batch_id}.{facts.round}.done", 0, "aborted"),)
     number = count_noun(len(aborted), "transaction")
-    return Result(
-        SubjectOutcome.DONE,
-        f"batch {facts.batch_id} is rolled back: {number} aborted; it runs again when its query starts",
-        parts,
-    )
+    words = f"batch {facts.batch_id} is rolled back: {number} aborted; it runs again when its query starts"
+    return done_result(words, *parts)
 
 
 def _lost(
@@ -292,17 +289,16 @@ def _lost(
     """Return the loss; the ledger records it only after a user has accepted it."""
     records = sum(transaction.records for transaction in lost)
     of = count_noun(len(decision.transactions), "transaction")
-    gone = tuple(
-        RequestResult(transaction.transactional_id, None, states[_opened(transaction)].words)
-        for transaction in lost
-    )
-    return Result(
-        SubjectOutcome.FAILED,
+    return failed_result(
         f"batch {facts.batch_id} has lost {count_noun(records, 'record')}: {len(lost)} of its {of} had ended "
         "before they could be committed; the others are committed. It stays prepared until the loss is "
         "accepted: make a new plan, which shows it, or start the query with "
         f"accept_loss=[{facts.batch_id}]; then write its input again where it matters",
-        parts + gone,
+        *parts,
+        *(
+            RequestResult(transaction.transactional_id, None, states[_opened(transaction)].words)
+            for transaction in lost
+        ),
     )
 
 
@@ -319,12 +315,7 @@ def _decision(facts: BatchPlanFacts, ledger: Ledger, states: Found) -> Decision:
 
 
 def _opened(transaction: SinkTransaction) -> Opened:
-    return Opened(
-        transaction.transactional_id,
-        transaction.producer_id,
-        transaction.producer_epoch,
-        transaction.started_ms,
-    )
+    return record_of(Opened, transaction)
 
 
 def _counted(states: Found, wanted: SinkTransactionState) -> str:

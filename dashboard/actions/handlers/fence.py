@@ -6,16 +6,18 @@ described right before it, so the coordinator refuses if another producer came i
 """
 
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.store import (
     RequestResult,
     Result,
-    SubjectOutcome,
+    done_result,
     failed_result,
     plan_facts,
     stale_result,
+    unknown_result,
 )
 from dashboard.runtime import loop
 from dashboard.transactions.attributions import WrittenRecord
@@ -75,7 +77,8 @@ def fence_producer(subject: SubjectPlan, connections: ClusterConnections) -> Res
     facts = plan_facts(FencePlanFacts, subject)
     described = connections.describe_id(facts.transactional_id)
     if isinstance(described, NotDescribed):
-        return _not_described(described)
+        is_unknown = described.obstacle is Obstacle.UNKNOWN
+        return stale_result(described.text) if is_unknown else failed_result(described.text)
     if not _same(facts, described):
         return stale_result(describe_difference(facts, described))
     return _ask_until(facts, connections)
@@ -86,7 +89,7 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
     facts = plan_facts(FencePlanFacts, subject)
     described = connections.describe_id(facts.transactional_id)
     if isinstance(described, NotDescribed):
-        return Result(SubjectOutcome.UNKNOWN, described.text)
+        return unknown_result(described.text)
     if _same(facts, described):
         return failed_result("it is still open as it was seen: nothing was done")
     raised = described.producer_epoch - facts.producer_epoch
@@ -96,17 +99,14 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
         and described.producer_id == facts.producer_id
     )
     if is_initialised or _is_our_abort(facts, described):
-        return Result(
-            SubjectOutcome.DONE,
+        return done_result(
             f"it is aborted: {_epochs(facts, described)}, {described.state.value}; whether by this action, "
-            "by its timeout or by another producer is unknown",
+            "by its timeout or by another producer is unknown"
         )
     if described.state in _COMMITTED or (described.producer_id == facts.producer_id and raised < 2):
-        return Result(SubjectOutcome.STALE, f"the plan is outdated: {describe_difference(facts, described)}")
-    return Result(
-        SubjectOutcome.UNKNOWN,
-        f"whether this action has ended it is unknown: {describe_difference(facts, described)}",
-    )
+        return stale_result(describe_difference(facts, described), so="")
+    difference = describe_difference(facts, described)
+    return unknown_result(f"whether this action has ended it is unknown: {difference}")
 
 
 def describe_difference(facts: FencePlanFacts, described: Described) -> str:
@@ -118,18 +118,14 @@ def describe_difference(facts: FencePlanFacts, described: Described) -> str:
     if described.state in _ABORTED and not raised:
         return f"its producer has aborted it, it is {described.state.value} now"
     if described.state in _ABORTED and raised == 1:
-        return _aborted(facts)
+        if facts.started_ms is not None and loop.now_ms() >= facts.started_ms + facts.timeout_ms:
+            return "its transaction timed out: its coordinator has aborted it"
+        return "it was aborted, by its producer or by another one that takes it over"
     if described.state is TransactionState.ONGOING and raised in (0, 1):
         return "it was ended, and another transaction has begun since"
     if raised:
         return f"another producer took it over: {_epochs(facts, described)}"
     return f"it is {described.state.value}, not open"
-
-
-def _aborted(facts: FencePlanFacts) -> str:
-    if facts.started_ms is not None and loop.now_ms() >= facts.started_ms + facts.timeout_ms:
-        return "its transaction timed out: its coordinator has aborted it"
-    return "it was aborted, by its producer or by another one that takes it over"
 
 
 def _ask_until(facts: FencePlanFacts, connections: ClusterConnections) -> Result:
@@ -172,13 +168,11 @@ def _fenced(
     now = (
         f": {_epochs(facts, described)}, {described.state.value}" if isinstance(described, Described) else ""
     )
-    records = _written(facts, ended, asked)
     if before.state is TransactionState.ONGOING and not asked.began:
-        words = f"the plan is outdated: it ended between the last check and the request{now}"
-        return Result(SubjectOutcome.STALE, words, asked.parts, records)
-    return Result(
-        SubjectOutcome.DONE, f"what was open is aborted and its producer fenced{now}", asked.parts, records
-    )
+        result = stale_result(f"it ended between the last check and the request{now}", *asked.parts, so="")
+    else:
+        result = done_result(f"what was open is aborted and its producer fenced{now}", *asked.parts)
+    return replace(result, records=_written(facts, ended, asked))
 
 
 def _written(facts: FencePlanFacts, ended: Ended, asked: _Asked) -> tuple[WrittenRecord, ...]:
@@ -197,21 +191,17 @@ def _written(facts: FencePlanFacts, ended: Ended, asked: _Asked) -> tuple[Writte
 
 def _settled(facts: FencePlanFacts, described: Described, asked: _Asked) -> Result:
     """Return the outcome of requests if the id matches neither the plan nor our abort."""
+    difference = describe_difference(facts, described)
     if not asked.began:
-        return stale_result(describe_difference(facts, described))
+        return stale_result(difference)
     raised = described.producer_epoch - facts.producer_epoch
     if described.producer_id == facts.producer_id and (described.state in _COMMITTED or raised < 2):
-        words = f"the plan is outdated: {describe_difference(facts, described)}; it was not fenced"
-        return Result(SubjectOutcome.STALE, words, asked.parts)
+        return stale_result(difference, *asked.parts, so="; it was not fenced")
     if described.state is TransactionState.EMPTY and asked.unanswered:
         words = f"what was open is aborted and its producer fenced: {_epochs(facts, described)}"
-        return Result(SubjectOutcome.DONE, words, asked.parts)
-    return Result(
-        SubjectOutcome.DONE,
-        f"what was open has ended and its producer is fenced; {describe_difference(facts, described)}, which "
-        "is left alone",
-        asked.parts,
-    )
+    else:
+        words = f"what was open has ended and its producer is fenced; {difference}, which is left alone"
+    return done_result(words, *asked.parts)
 
 
 def _refused(
@@ -234,24 +224,13 @@ def _refused(
 def _given_up(facts: FencePlanFacts, described: Described | NotDescribed, part: RequestResult) -> Result:
     after = f"after {_PATIENCE_S:g} s"
     if isinstance(described, NotDescribed):
-        return Result(
-            SubjectOutcome.UNKNOWN, f"{after} its coordinator gives no description: {described.text}", (part,)
-        )
+        return unknown_result(f"{after} its coordinator gives no description: {described.text}", part)
     if _same(facts, described):
         return failed_result(f"{after} it is still open as it was seen: {part.words}", part)
-    return Result(
-        SubjectOutcome.UNKNOWN,
+    return unknown_result(
         f"{after} it is {described.state.value} with {_epochs(facts, described)}: its markers are being "
         "written, and its producer is not fenced for certain; see to the leaders of its partitions",
-        (part,),
-    )
-
-
-def _not_described(described: NotDescribed) -> Result:
-    return (
-        stale_result(described.text)
-        if described.obstacle is Obstacle.UNKNOWN
-        else failed_result(described.text)
+        part,
     )
 
 

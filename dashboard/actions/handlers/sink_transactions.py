@@ -7,6 +7,7 @@ Fenceline requests, EndTxn version 4 keeps the epoch.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -14,10 +15,11 @@ from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.store import (
     RequestResult,
     Result,
-    SubjectOutcome,
+    done_result,
     failed_result,
     plan_facts,
     stale_result,
+    unknown_result,
 )
 from dashboard.engines.flink_jobs import holds_of
 from dashboard.runtime import loop
@@ -76,21 +78,19 @@ def as_planned(states: Found, *standing: SinkTransactionState) -> list[Opened]:
 
 def _now(wanted: Opened, described: Described | NotDescribed) -> CurrentTransaction:
     if isinstance(described, NotDescribed):
-        return CurrentTransaction(
-            SinkTransactionState.GONE
-            if described.obstacle is Obstacle.UNKNOWN
-            else SinkTransactionState.UNSEEN,
-            described.text,
-        )
+        is_unknown = described.obstacle is Obstacle.UNKNOWN
+        standing = SinkTransactionState.GONE if is_unknown else SinkTransactionState.UNSEEN
+        return CurrentTransaction(standing, described.text)
     words = f"it is {described.state.value}, epoch {wanted.producer_epoch} → {described.producer_epoch}"
     same = described.producer_id == wanted.producer_id
-    if same and described.state in _COMMITTED and described.producer_epoch - wanted.producer_epoch in (0, 1):
-        # Transaction protocol 2 raises the epoch with each end (KIP-890).
-        return CurrentTransaction(SinkTransactionState.COMMITTED, words, described.timeout_ms)
     now = described.state, described.producer_epoch, described.started_ms
-    if same and now == (TransactionState.ONGOING, wanted.producer_epoch, wanted.started_ms):
-        return CurrentTransaction(SinkTransactionState.OPEN, words, described.timeout_ms)
-    return CurrentTransaction(SinkTransactionState.GONE, words, described.timeout_ms)
+    standing = SinkTransactionState.GONE
+    # Transaction protocol 2 raises the epoch with each end (KIP-890).
+    if same and described.state in _COMMITTED and described.producer_epoch - wanted.producer_epoch in (0, 1):
+        standing = SinkTransactionState.COMMITTED
+    elif same and now == (TransactionState.ONGOING, wanted.producer_epoch, wanted.started_ms):
+        standing = SinkTransactionState.OPEN
+    return CurrentTransaction(standing, words, described.timeout_ms)
 
 
 def end_transactions(
@@ -138,7 +138,7 @@ def not_ended(
     unseen = [opened for opened in waiting if states[opened].standing is SinkTransactionState.UNSEEN]
     if unseen:
         words = f"{unseen[0].transactional_id}: {states[unseen[0]].words}. {so.capitalize()}"
-        return Result(SubjectOutcome.UNKNOWN, words, parts)
+        return unknown_result(words, *parts)
     return failed_result(
         f"still open: {list_names(names)}. {so.capitalize()}; check again, and make a new plan", *parts
     )
@@ -182,10 +182,11 @@ def commit_transaction(subject: SubjectPlan, connections: ClusterConnections) ->
     now = after[facts.opened]
     if now.standing is SinkTransactionState.COMMITTED:
         words = f"the transaction that {facts.checkpoint} decided to commit is committed: {now.words}"
-        records = confirmed_decisions(wanted, parts, commit=True)
-        return Result(SubjectOutcome.DONE, words, parts, records)
+        return replace(done_result(words, *parts), records=confirmed_decisions(wanted, parts, commit=True))
     if now.standing is SinkTransactionState.GONE:
-        return _gone_on(now, parts[0].code == 0, Result(SubjectOutcome.UNKNOWN, now.words, parts))
+        if parts[0].code == 0:
+            return done_result(f"it is committed, and its id has gone on: {now.words}", *parts)
+        return unknown_result(now.words, *parts)
     return not_ended(wanted, after, parts, connections, f"{facts.checkpoint} still decides to commit it")
 
 
@@ -194,10 +195,10 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
     facts = plan_facts(FlinkCommitFacts, subject)
     now = current_states([facts.opened], connections)[facts.opened]
     if now.standing is SinkTransactionState.COMMITTED:
-        return Result(SubjectOutcome.DONE, f"it is committed: {now.words}; by whom is unknown")
+        return done_result(f"it is committed: {now.words}; by whom is unknown")
     if now.standing is SinkTransactionState.OPEN:
         return failed_result("it is still open as it was seen: nothing was done")
-    return Result(SubjectOutcome.UNKNOWN, f"whether this action has committed it is unknown: {now.words}")
+    return unknown_result(f"whether this action has committed it is unknown: {now.words}")
 
 
 def _undecided(facts: FlinkCommitFacts, connections: ClusterConnections) -> str:
@@ -214,10 +215,3 @@ def _undecided(facts: FlinkCommitFacts, connections: ClusterConnections) -> str:
     if hold.newer_job != facts.newer_job:
         return f"{hold.newer_job} has the same prefix and has completed a checkpoint since"
     return ""
-
-
-def _gone_on(now: CurrentTransaction, confirmed: bool, unknown: Result) -> Result:
-    """Return DONE if the coordinator confirmed the commit, although the id was used again; else `unknown`."""
-    if not confirmed:
-        return unknown
-    return Result(SubjectOutcome.DONE, f"it is committed, and its id has gone on: {now.words}", unknown.parts)
