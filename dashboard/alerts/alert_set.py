@@ -73,7 +73,8 @@ class Book:
         for key in self.rows.keys() | self._findings.keys():
             known = self.rows.get(key)
             before = None if known is None else state_of(known)
-            observations = self._observations(key)
+            findings_of_key = self._findings.get(key, {})
+            observations = [self._observation(findings_of_key[number]) for number in sorted(findings_of_key)]
             now, changes = advance_alert(before, observations, now_ms=now_ms, limits=self._limits)
             if now is None or now == before:
                 continue
@@ -136,10 +137,6 @@ class Book:
     def _file(self, rows: Iterable[FindingRecord]) -> None:
         for row in rows:
             self._findings.setdefault(bytes(row.fingerprint), {})[row.pk] = row
-
-    def _observations(self, key: bytes) -> list[FindingObservation]:
-        rows = self._findings.get(key, {})
-        return [self._observation(rows[number]) for number in sorted(rows)]
 
     def _observation(self, row: FindingRecord) -> FindingObservation:
         owner = self._owners[row.pk]

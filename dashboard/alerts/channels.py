@@ -8,6 +8,7 @@ from urllib.parse import urljoin, urlsplit
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from dashboard.alerts import deliver, senders, validation
@@ -75,9 +76,10 @@ def change(row: Channel, draft: ChannelDraft) -> None:
         "matchers", lambda: list(map(list, fit_matchers(draft.matchers(), none_allowed=True))), row.matchers
     )
     row.group_by = checks.check_field("group_by", lambda: _group_by(draft.group_by), row.group_by)
-    for wait in WAITS:
-        name = wait[0]
-        setattr(row, name, checks.check_field(name, partial(_wait, draft.waits.get(name), wait), None))
+    for name, words, least, most, spelled in WAITS:
+        asked = draft.waits.get(name)
+        check = partial(validation.seconds_within, asked, words, least, most, spelled)
+        setattr(row, name, checks.check_field(name, check, None))
     row.send_resolved = draft.send_resolved
     checks.raise_errors()
     _save(row)
@@ -153,11 +155,6 @@ def _kind(row: Channel, asked: str) -> str:
     return _one_of(asked, "kind", KINDS)
 
 
-def _wait(value: Any, wait: Wait) -> float | None:
-    _, words, least, most, spelled = wait
-    return validation.seconds_within(value, words, least, most, spelled)
-
-
 def _url(row: Channel, draft: ChannelDraft) -> str:
     if not draft.url and row.pk is not None:
         return row.url
@@ -170,7 +167,9 @@ def _url(row: Channel, draft: ChannelDraft) -> str:
 def _group_by(names: Sequence[str]) -> list[str]:
     if len(names) > _MOST_LABELS:
         raise ValueError(f"These are {len(names):,} labels; at most {_MOST_LABELS} make a group.")
-    return validation.label_names(names, validation.LABELS)
+    for name in names:
+        validation.check_label_name(name)
+    return list(dict.fromkeys(names))
 
 
 def rotate_secret(row: Channel) -> str:
@@ -179,24 +178,17 @@ def rotate_secret(row: Channel) -> str:
     """
     if not row.secret:
         raise validation.Unfit({"secret": f"A channel of kind {row.kind} signs nothing: it has no secret."})
-    new = senders.new_secret()
+    new, changes = senders.new_secret(), {"secret": (redact.HIDDEN, redact.HIDDEN)}
     rows = Channel.objects.filter(pk=row.pk, secret=row.secret, old_secret="")
-    with transaction.atomic():
-        if not rows.update(secret=new, old_secret=row.secret):
-            raise validation.Unfit(
-                {"secret": "An older secret still signs: end it first, then take a new one."}
-            )
-        _record(Event.CHANNEL_SECRET_ROTATED, row, {"secret": (redact.HIDDEN, redact.HIDDEN)})
-    notify_pages()
+    if not _update(row, rows, Event.CHANNEL_SECRET_ROTATED, changes, secret=new, old_secret=row.secret):
+        raise validation.Unfit({"secret": "An older secret still signs: end it first, then take a new one."})
     return new
 
 
 def end_old(row: Channel) -> None:
     """End an older secret: from then on only the newest one signs."""
-    with transaction.atomic():
-        if Channel.objects.filter(pk=row.pk).exclude(old_secret="").update(old_secret=""):
-            _record(Event.CHANNEL_OLD_SECRET_ENDED, row, {"old_secret": (redact.HIDDEN, None)})
-    notify_pages()
+    rows = Channel.objects.filter(pk=row.pk).exclude(old_secret="")
+    _update(row, rows, Event.CHANNEL_OLD_SECRET_ENDED, {"old_secret": (redact.HIDDEN, None)}, old_secret="")
 
 
 def enable(row: Channel) -> None:
@@ -212,12 +204,21 @@ def enable(row: Channel) -> None:
 def disable(row: Channel, *, by: str) -> None:
     """Disable a channel until it is enabled again; a disabled channel keeps its reason."""
     rows = Channel.objects.filter(pk=row.pk, enabled=True)
+    columns = {"enabled": False, "disabled_at": timezone.now(), "disabled_why": disabled_by(by)}
+    _update(row, rows, Event.CHANNEL_DISABLED, {"enabled": (True, False)}, **columns)
+
+
+def _update(
+    row: Channel, rows: QuerySet[Channel], event: Event, changes: audit.Changes, **columns: Any
+) -> bool:
+    """Update a channel if it is among `rows`, record the change and notify pages; return whether it was."""
     with transaction.atomic():
-        disabled = rows.update(enabled=False, disabled_at=timezone.now(), disabled_why=disabled_by(by))
-        if disabled:
-            _record(Event.CHANNEL_DISABLED, row, {"enabled": (True, False)})
-    if disabled:
+        updated = rows.update(**columns)
+        if updated:
+            _record(event, row, changes)
+    if updated:
         notify_pages()
+    return bool(updated)
 
 
 def disabled_by(who: str) -> str:
@@ -278,39 +279,22 @@ def sync_demo_channel(receiver: str, secret: str) -> None:
     not restored. It is disabled while its receiver is not running. Raises `validation.Unfit`
     if `[alerts] allow_private` does not name the receiver.
     """
-    row = Channel.objects.filter(created_by=_DEMO_BY).order_by("pk").first()
+    row, url = Channel.objects.filter(created_by=_DEMO_BY).order_by("pk").first(), urljoin(receiver, HOOK)
     if row is None:
-        if receiver and not _had_demo():
-            _add_demo(urljoin(receiver, HOOK), secret)
-    elif not _sends_to_receiver(row):
+        added = AuditEntry.objects.filter(event=Event.CHANNEL_CREATED, subject_name=DEMO_NAME)
+        if receiver and not added.filter(subject_kind="channel").exists():
+            draft = ChannelDraft(DEMO_NAME, Channel.Kind.WEBHOOK, url, waits=dict(_DEMO_WAITS))
+            add(draft, by=_DEMO_BY, secret=secret)
+        return
+    parts = urlsplit(row.url)
+    if (parts.hostname, parts.path) != ("127.0.0.1", HOOK):
         # A user has given it another address: leave it alone.
         return
-    elif not receiver:
+    if not receiver:
         disable(row, by=_NO_DEMO)
-    else:
-        _revive_demo(row, urljoin(receiver, HOOK))
-
-
-def _had_demo() -> bool:
-    return AuditEntry.objects.filter(
-        event=AuditEntry.Event.CHANNEL_CREATED, subject_kind="channel", subject_name=DEMO_NAME
-    ).exists()
-
-
-def _add_demo(url: str, secret: str) -> None:
-    draft = ChannelDraft(DEMO_NAME, Channel.Kind.WEBHOOK, url, waits=dict(_DEMO_WAITS))
-    add(draft, by=_DEMO_BY, secret=secret)
-
-
-def _sends_to_receiver(row: Channel) -> bool:
-    """Whether a channel has the address of a demo receiver, at any port."""
-    parts = urlsplit(row.url)
-    return (parts.hostname, parts.path) == ("127.0.0.1", HOOK)
-
-
-def _revive_demo(row: Channel, url: str) -> None:
-    """Update the channel to the receiver's present port, and enable it if only the receiver was missing."""
+        return
     if row.url != url:
+        # The receiver has another port now.
         change_address(row, url)
     if not row.enabled and row.disabled_why == disabled_by(_NO_DEMO):
         enable(row)

@@ -79,11 +79,6 @@ def due_deliveries(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
     return rows.filter(~Q(origin=_ALERT) | ~Exists(older)).order_by("next_at", "pk")
 
 
-def is_any_due() -> bool:
-    """Whether any delivery is due: a cheap question for a queue that is mostly empty."""
-    return _claimable().exists()
-
-
 def _claimable() -> QuerySet[Delivery]:
     unclaimed = Q(claimed_until=None) | Q(claimed_until__lte=Now())
     return Delivery.objects.filter(unclaimed, ended_at=None, next_at__lte=Now())
@@ -190,24 +185,19 @@ def check_channel(kind: str, url: str, secret: str) -> None:
         if kind == Channel.Kind.APPRISE:
             apprise_channels.check_address(url)
         else:
-            _reachable(url)
-        _check_secret(kind, secret)
-    except (ssrf.TargetRefused, senders.BadSecret, apprise_channels.Unsupported) as error:
-        raise CannotSend(str(error)) from error
-
-
-def _reachable(url: str) -> None:
-    try:
-        _guard().allowed_addresses(ssrf.parse_target(url))
+            _guard().allowed_addresses(ssrf.parse_target(url))
     except ssrf.Unresolved as error:
         log.info("a channel's host has no address now: %s", error)
-
-
-def _check_secret(kind: str, secret: str) -> None:
-    if kind == Channel.Kind.WEBHOOK:
+    except (ssrf.TargetRefused, apprise_channels.Unsupported) as error:
+        raise CannotSend(str(error)) from error
+    if kind != Channel.Kind.WEBHOOK:
+        if secret:
+            raise CannotSend(f"A channel of kind {kind} signs nothing: leave its secret empty.")
+        return
+    try:
         senders.secret_key(secret)
-    elif secret:
-        raise CannotSend(f"A channel of kind {kind} signs nothing: leave its secret empty.")
+    except senders.BadSecret as error:
+        raise CannotSend(str(error)) from error
 
 
 def _guard() -> ssrf.TargetGuard:
@@ -225,13 +215,14 @@ def send_test(channel: Channel) -> Delivery:
     It takes up to `[alerts] timeout_s`: call it outside of a transaction. A disabled channel can be tested; a
     failed test does not count as a failure of its channel.
     """
-    limits = _limits()
+    limits, now_ms = _limits(), time.time_ns() // 1_000_000
+    sample = payload.sample_message(channel.name, external_url=limits.external_url, now_ms=now_ms)
     row = Delivery.objects.create(
         channel=channel,
         origin=Delivery.Origin.TEST,
         message_id=f"msg_{secrets.token_hex(16)}",
         reason=payload.SendReason.TEST.value,
-        payload=_sample(channel, limits.external_url),
+        payload=payload.channel_payload(channel.kind, sample, now_ms=now_ms, lives_ms=_TEST_LIVES_MS),
         next_at=Now(),
         # Claimed from the start, so that no worker takes it.
         claimed_until=claim_expiry(limits.timeout_s),
@@ -241,12 +232,6 @@ def send_test(channel: Channel) -> Delivery:
     send_delivery(current_claim(row.pk))
     row.refresh_from_db()
     return row
-
-
-def _sample(channel: Channel, external_url: str) -> Any:
-    now_ms = time.time_ns() // 1_000_000
-    message = payload.sample_message(channel.name, external_url=external_url, now_ms=now_ms)
-    return payload.channel_payload(channel.kind, message, now_ms=now_ms, lives_ms=_TEST_LIVES_MS)
 
 
 def send_again(delivery: Delivery) -> Delivery:
@@ -328,7 +313,8 @@ class Sender:
     def start_due(self) -> int:
         """Start due deliveries while threads are free; return the number of running ones."""
         self._busy = {future: channel for future, channel in self._busy.items() if not future.done()}
-        if len(self._busy) < self._threads and is_any_due():
+        # First a cheap question, because the queue is mostly empty.
+        if len(self._busy) < self._threads and _claimable().exists():
             rows = list(due_deliveries(self._busy.values()).values_list("pk", "channel_id")[:_LOOKED_AT])
             # The longest-waiting delivery of each channel.
             for channel, pk in {channel: pk for pk, channel in reversed(rows)}.items():

@@ -57,7 +57,10 @@ class _Tick:
         happened, upto = self._book.follow_findings(after, self._now_ms)
         changes = [*self._unsettled(), *self._note(happened)]
         routes = [_route(row, self._limits) for row in _channels()]
-        standing = self._standing()
+        # The newest messages of all groups by channel.
+        standing = grouped(
+            (row.channel_id, _last_notification(row)) for row in _standing_rows(self._lease.cluster_id)
+        )
         items = self._items(changes, standing)
         silences = Silence.objects.filter(starts_ms__lte=self._now_ms, ends_ms__gt=self._now_ms)
         muting = Muting(items.values(), silences.order_by("pk"), compile_pattern)
@@ -102,11 +105,6 @@ class _Tick:
             )
             for row, change in happened
         )
-
-    def _standing(self) -> Mapping[int, Sequence[LastNotification]]:
-        """Return the newest messages of all groups by channel."""
-        rows = _standing_rows(self._lease.cluster_id)
-        return grouped((row.channel_id, _last_notification(row)) for row in rows)
 
     def _items(
         self, changes: Iterable[AlertChange], standing: Mapping[int, Sequence[LastNotification]]

@@ -74,7 +74,11 @@ def send_request(
         connection = http.client.HTTPConnection(target.host, target.port)
         connection.sock = _Timed(connected, deadline)
         connection.request(method, target.path, body=body, headers={**_headers(target), **headers})
-        return _answer(connection.getresponse(), deadline, address, whole)
+        response = connection.getresponse()
+        if not whole:
+            deadline.end = min(deadline.end, time.monotonic() + _BODY_S)
+        body = _beginning(response, _WHOLE if whole else KEPT)
+        return HttpAnswer(response.status, response.reason, tuple(response.getheaders()), body, address)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NotSent(_error_text(error, target, timeout_s), retry=True, address=address) from error
     finally:
@@ -87,27 +91,21 @@ def _connect(
     """Return a connection to the first address that accepts one, and that address."""
     tried = addresses[:_MOST_ADDRESSES]
     for number, address in enumerate(tried):
-        # Each address gets a share of the time, so that a dead address leaves time for the others.
+        raw: socket.socket | None = None
         try:
-            share = deadline.remaining_s() / (len(tried) - number)
-            raw = connect((address, target.port), share)
+            # Each address gets a share of the time, so that a dead address leaves time for the others.
+            raw = connect((address, target.port), deadline.remaining_s() / (len(tried) - number))
+            if target.scheme == "http":
+                return raw, address
+            raw.settimeout(deadline.remaining_s())
+            return _tls().wrap_socket(raw, server_hostname=target.host), address
         except OSError as error:
-            if number == len(tried) - 1:
-                raise NotSent(_error_text(error, target, timeout_s), retry=True, address=address) from error
-            continue
-        try:
-            return _secured(raw, target, deadline), address
-        except OSError as error:
-            raw.close()
+            if raw is not None:
+                raw.close()
+            elif number < len(tried) - 1:
+                continue
             raise NotSent(_error_text(error, target, timeout_s), retry=True, address=address) from error
     raise AssertionError("the guard returns at least one address")
-
-
-def _secured(raw: socket.socket, target: Target, deadline: _Deadline) -> socket.socket:
-    if target.scheme == "http":
-        return raw
-    raw.settimeout(deadline.remaining_s())
-    return _tls().wrap_socket(raw, server_hostname=target.host)
 
 
 @functools.cache
@@ -158,13 +156,6 @@ class _Timed:
 
     def close(self) -> None:
         """Leave the socket open for its owner: http.client closes it while the body is still unread."""
-
-
-def _answer(response: http.client.HTTPResponse, deadline: _Deadline, address: str, whole: bool) -> HttpAnswer:
-    if not whole:
-        deadline.end = min(deadline.end, time.monotonic() + _BODY_S)
-    body = _beginning(response, _WHOLE if whole else KEPT)
-    return HttpAnswer(response.status, response.reason, tuple(response.getheaders()), body, address)
 
 
 def _headers(target: Target) -> dict[str, str]:

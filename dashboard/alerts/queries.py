@@ -107,10 +107,7 @@ def alerts_before(place: int | None, wanted: AlertCriteria, *, limit: int, now_m
 def alert_counts(wanted: AlertCriteria, *, now_ms: int) -> Mapping[str, int]:
     """Return the number of matching alerts by state; resolved ones count only for a while."""
     counts = dict(_filtered(wanted, now_ms).order_by().values_list("state").annotate(n=Count("pk")))
-    return {state.value: counts.get(state.value, 0) for state in _IN_ORDER}
-
-
-_IN_ORDER = (Alert.State.FIRING, Alert.State.PENDING, Alert.State.RESOLVED)
+    return {state: counts.get(state, 0) for state in (*_STATES, Alert.State.RESOLVED.value)}
 
 
 def firing_counts(cluster: str) -> Mapping[str, int]:
@@ -135,14 +132,9 @@ def undelivered_count(cluster: str) -> int:
         {delivery for _, delivery, *_ in notifications}
         for notifications in rows.values_list("told", flat=True)
     ]
-    vain = _in_vain(set().union(*deliveries))
+    sent = Delivery.objects.only("state", "attempts").in_bulk(set().union(*deliveries))
+    vain = {row.pk for row in sent.values() if row.attempts and row.state != Delivery.State.DELIVERED}
     return sum(delivery_ids <= vain for delivery_ids in deliveries)
-
-
-def _in_vain(deliveries: Iterable[int]) -> set[int]:
-    """Return the deliveries that were tried without success so far."""
-    rows = Delivery.objects.only("state", "attempts").in_bulk(deliveries)
-    return {row.pk for row in rows.values() if row.attempts and row.state != Delivery.State.DELIVERED}
 
 
 #: The kind of reason that means "later".

@@ -8,7 +8,6 @@ https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-w
 import base64
 import binascii
 import email.utils
-import hashlib
 import hmac
 import json
 import logging
@@ -60,11 +59,8 @@ def signature_header(keys: Iterable[str], message_id: str, timestamp_s: int, bod
     `timestamp_s` is the instant of this try, as in `webhook-timestamp`. Raises `BadSecret`.
     """
     signed = f"{message_id}.{timestamp_s}.".encode() + body
-    return " ".join(f"v1,{_signature(secret_key(secret), signed)}" for secret in keys)
-
-
-def _signature(raw: bytes, signed: bytes) -> str:
-    return base64.b64encode(hmac.new(raw, signed, hashlib.sha256).digest()).decode()
+    digests = (hmac.digest(secret_key(secret), signed, "sha256") for secret in keys)
+    return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
 
 
 WEBHOOK, ALERTMANAGER, APPRISE = "webhook", "alertmanager", "apprise"

@@ -54,7 +54,9 @@ def create_silence(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
     row = Silence(matchers=matchers, starts_ms=starts_ms, ends_ms=ends_ms, reason=reason, created_by=by)
     with transaction.atomic():
         row.save()
-        audit.record_change(Event.SILENCE_CREATED, _subject(row), _made(row))
+        instants = {"starts": _at(row.starts_ms), "ends": _at(row.ends_ms)}
+        made = {"matchers": matchers_text(row.matchers), "reason": row.reason, **instants}
+        audit.record_change(Event.SILENCE_CREATED, _subject(row), audit.field_changes({}, made, {}))
     notify_pages()
     return row
 
@@ -74,11 +76,6 @@ def _subject(row: Silence) -> AuditedSubject:
     return AuditedSubject("silence", row.pk, matchers_text(row.matchers))
 
 
-def _made(row: Silence) -> audit.Changes:
-    after = {"matchers": matchers_text(row.matchers), "reason": row.reason}
-    return audit.field_changes({}, after | {"starts": _at(row.starts_ms), "ends": _at(row.ends_ms)}, {})
-
-
 def _at(instant_ms: int) -> datetime:
     return datetime.fromtimestamp(instant_ms / 1_000, UTC)
 
@@ -93,7 +90,7 @@ def matching_alerts(matchers: Matchers, among: Sequence[Alert] | None = None) ->
 def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:
     """Return usable matchers; raises ValueError for invalid matchers, and for matchers of every alert."""
     for name, _, value in matchers:
-        validation.label_name(name, validation.LABELS)
+        validation.check_label_name(name)
         if "\0" in value:
             raise ValueError(f"The value of {name} has a NUL, which no label has: remove it.")
     fit = MatcherSet(matchers, compile_pattern)

@@ -5,7 +5,7 @@ backtracks: `(a+)+b` on forty letters takes years, and would delay every alert.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -75,20 +75,12 @@ def _text(words: str, shown: str, what: str, longest: int) -> str:
     return words
 
 
-def label_names(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the distinct names of labels; raises ValueError for one that no alert has."""
-    for name in names:
-        label_name(name, known)
-    return list(dict.fromkeys(names))
-
-
-def label_name(name: str, known: Sequence[str]) -> str:
-    """Return the name of a label that alerts have; raises ValueError."""
+def check_label_name(name: str) -> None:
+    """Raise ValueError unless alerts have a label of this name."""
     if not _LABEL.fullmatch(name):
         raise ValueError(f"“{clip_text(name)}” is not the name of a label: letters, digits and _ only.")
-    if name not in known:
-        raise ValueError(f"No alert has a label “{clip_text(name)}”: labels are {', '.join(known)}.")
-    return name
+    if name not in LABELS:
+        raise ValueError(f"No alert has a label “{clip_text(name)}”: labels are {', '.join(LABELS)}.")
 
 
 def seconds_within(value: Any, what: str, least: float, most: float, spelled: str) -> float | None:

@@ -32,7 +32,7 @@ ATOMIC = {
     ): "it locks one delivery's row, then its channel's",
     **{
         ("dashboard/alerts/channels.py", name): "it locks one channel's row alone"
-        for name in ("_save", "rotate_secret", "end_old", "enable", "disable")
+        for name in ("_save", "_update", "enable")
     },
     ("dashboard/alerts/silences.py", "create_silence"): "it inserts rows that refer to no other",
     ("dashboard/alerts/silences.py", "end_silence"): "it locks one silence's row alone",
