@@ -6,7 +6,6 @@ This module opens no database transaction.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -91,9 +90,8 @@ def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[in
     for row in queries:
         if row.ledger_id:
             stems[row.cluster_id].add(_stem(row))
-    observed = {
-        cluster_id: _seen(cluster_id, cluster_stems, now_ms) for cluster_id, cluster_stems in stems.items()
-    }
+    unseen = {cluster_id: _unseen_reasons(cluster_id, now_ms) for cluster_id in stems}
+    open_ids = {cluster_id: _open_ids(cluster_id, stems[cluster_id]) for cluster_id in stems}
     decided = grouped(
         (decision.query_id, decision)
         for decision in prepared_decisions()
@@ -103,7 +101,14 @@ def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[in
     missing = missing_by_query(queries)
     return {
         row.pk: restart_safety(
-            _restart_facts(row, observed[row.cluster_id], decided[row.pk], *missing[row.pk], now_ms),
+            _restart_facts(
+                row,
+                unseen[row.cluster_id],
+                open_ids[row.cluster_id],
+                decided[row.pk],
+                *missing[row.pk],
+                now_ms,
+            ),
             now_ms=now_ms,
         )
         for row in queries
@@ -205,39 +210,21 @@ def _chains(
     batches: Mapping[int, tuple[Query, Batch]], decisions: QuerySet[SinkDecision], now_ms: int | None
 ) -> Mapping[int, tuple[ChainLink, ...]]:
     at_ms = clock_ms() if now_ms is None else now_ms
-    newest: dict[int, SinkDecision] = {}
-    for row in decisions.order_by("round"):
-        newest[row.query_id] = row
-    decided = {pk: decision_of(row) for pk, row in newest.items()}
-    ended = _ended({pk: batches[pk][0].cluster_id for pk in decided if pk in batches}, decided)
+    newest = {row.query_id: row for row in decisions.order_by("round")}
+    decided = grouped((query.cluster_id, pk) for pk, (query, _) in batches.items() if pk in newest)
+    ended: dict[int, tuple[EndedTransaction, ...]] = {}
+    for cluster_id, keys in decided.items():
+        sent_by_query = {pk: decision_of(newest[pk]).transactions for pk in keys}
+        known = transaction_outcomes(cluster_id, {each for sent in sent_by_query.values() for each in sent})
+        ended |= {pk: tuple(known[each] for each in sent) for pk, sent in sent_by_query.items()}
     return {
-        pk: chain_links(_facts(query, batch, decided.get(pk), newest.get(pk), ended.get(pk, ()), at_ms))
+        pk: chain_links(_facts(query, batch, newest.get(pk), ended.get(pk, ()), at_ms))
         for pk, (query, batch) in batches.items()
     }
 
 
-def _ended(
-    clusters: Mapping[int, int], decisions: Mapping[int, Decision]
-) -> Mapping[int, tuple[EndedTransaction, ...]]:
-    outcomes: dict[int, tuple[EndedTransaction, ...]] = {}
-    for cluster_id in set(clusters.values()):
-        written_by_query = {
-            pk: decisions[pk].transactions for pk, where in clusters.items() if where == cluster_id
-        }
-        known = transaction_outcomes(
-            cluster_id, {sent for written in written_by_query.values() for sent in written}
-        )
-        outcomes |= {pk: tuple(known[sent] for sent in written) for pk, written in written_by_query.items()}
-    return outcomes
-
-
 def _facts(
-    query: Query,
-    batch: Batch,
-    decision: Decision | None,
-    row: SinkDecision | None,
-    ended: tuple[EndedTransaction, ...],
-    now_ms: int,
+    query: Query, batch: Batch, row: SinkDecision | None, ended: tuple[EndedTransaction, ...], now_ms: int
 ) -> BatchFacts:
     ended_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
     driver = driver_of(query, now_ms)
@@ -249,7 +236,7 @@ def _facts(
         checkpointed=batch.committed_ms is not None,
         checkpointed_ms=batch.committed_ms,
         progress_ended_ms=ended_ms,
-        decision=decision,
+        decision=None if row is None else decision_of(row),
         done=None if row is None else done_of(row),
         ended=ended,
         alive=driver.alive,
@@ -274,21 +261,10 @@ def _past(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Sequence[A
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _ClusterObservation:
-    """Data about a cluster's queries beside their rows."""
-
-    #: Why the cluster's checkpoints cannot be read; else "".
-    unseen: str
-    #: Reasons by scope.
-    gaps: Mapping[str, str]
-    #: Open ids of sinks, by the beginning of the id.
-    open_ids: Mapping[str, Sequence[str]]
-
-
 def _restart_facts(
     query: Query,
-    observed: _ClusterObservation,
+    unseen: Mapping[str, str],
+    open_ids: Mapping[str, Sequence[str]],
     decisions: Sequence[SinkDecision],
     missing_sources: Sequence[SourcePosition],
     missing_outputs: Sequence[str],
@@ -301,10 +277,10 @@ def _restart_facts(
         name=str(query),
         sink=query.sink,
         driver=driver_of(query, now_ms),
-        unseen=_unseen(query, observed, now_ms),
+        unseen=_unseen(query, unseen, now_ms),
         batch_in_progress=query.planned if started else None,
         prepared=prepared_batches(query, decisions, now_ms),
-        open_ids=observed.open_ids.get(_stem(query), ()),
+        open_ids=open_ids.get(_stem(query), ()),
         restart=query.restart_words,
         severity=Severity(severity) if severity else None,
         missing=missing_topics(missing_sources),
@@ -312,7 +288,7 @@ def _restart_facts(
     )
 
 
-def _unseen(query: Query, observed: _ClusterObservation, now_ms: int) -> str:
+def _unseen(query: Query, reasons: Mapping[str, str], now_ms: int) -> str:
     """Return why the checkpoint of a query cannot be read; "" if the last successful poll is recent enough.
 
     One failed poll, for example because Spark removes a file meanwhile, does not change the answer.
@@ -322,15 +298,14 @@ def _unseen(query: Query, observed: _ClusterObservation, now_ms: int) -> str:
     limit_ms = settings.FENCELINE.limits.poller_behind_s * 1_000
     if query.seen_ms is not None and now_ms - query.seen_ms <= limit_ms:
         return ""
-    return observed.unseen or query.error or observed.gaps.get(f"query:{query.ident}", "")
+    return reasons[EVERYWHERE] or query.error or reasons.get(f"query:{query.ident}", "")
 
 
-def _seen(cluster_id: int, stems: Collection[str], now_ms: int) -> _ClusterObservation:
+def _unseen_reasons(cluster_id: int, now_ms: int) -> Mapping[str, str]:
+    """Return why checkpoints cannot be read, by scope; for all of them "" if they can."""
     gaps = GapRecord.objects.filter(cluster_id=cluster_id, source=CHECKPOINTS, until_ms=None)
     reasons = dict(gaps.values_list("scope", "reason"))
-    return _ClusterObservation(
-        reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id, stems)
-    )
+    return {**reasons, EVERYWHERE: reasons.get(EVERYWHERE) or _behind(cluster_id, now_ms)}
 
 
 def _behind(cluster_id: int, now_ms: int) -> str:

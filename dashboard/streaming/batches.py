@@ -182,7 +182,15 @@ def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent
     keys = [key_of_name(transaction.transactional_id) for transaction in written]
     rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=keys)
     known = {row.transactional_id: row for row in rows} if written else {}
-    return [_sent(transaction, known.get(transaction.transactional_id)) for transaction in written]
+    sent: list[SentTransaction] = []
+    for transaction in written:
+        row = known.get(transaction.transactional_id)
+        is_same = row is not None and (row.producer_id, row.started_ms) == (
+            transaction.producer_id,
+            transaction.started_ms,
+        )
+        sent.append((transaction, row if is_same else None, row is not None and not is_same))
+    return sent
 
 
 def written_for(cluster_id: int, transactional_id: str) -> BatchOfQuery | None:
@@ -214,12 +222,3 @@ def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
     """Return the queries' prepared decisions that are not fully carried out, oldest first."""
     rows = prepared_decisions().filter(query__in=[row.pk for row in of])
     return list(rows.select_related("query__cluster").order_by("decided_ms", "pk"))
-
-
-def _sent(transaction: SinkTransaction, row: Transaction | None) -> SentTransaction:
-    is_same = (
-        row is not None
-        and row.producer_id == transaction.producer_id
-        and row.started_ms == transaction.started_ms
-    )
-    return transaction, row if is_same else None, row is not None and not is_same

@@ -26,7 +26,6 @@ from dashboard.streaming.mapping import (
 from dashboard.streaming.queries import save_operator_state
 from dashboard.streaming.registry import by_path, is_alive, rows_of
 from fenceline.spark.records import (
-    Checkpoint,
     CheckpointObservation,
     Decided,
     DecisionOutcome,
@@ -148,19 +147,18 @@ def _is_news(
 def _changes(
     row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
 ) -> Mapping[str, Any]:
-    has_advanced = row.seen_ms is not None and _is_ahead(observation.checkpoint, row)
+    checkpoint = observation.checkpoint
+    newest = (checkpoint.newest_planned, row.planned), (checkpoint.newest_finished, row.finished)
+    # Whether a log has a newer batch than at the previous poll.
+    has_advanced = row.seen_ms is not None and any(
+        now is not None and (before is None or now > before) for now, before in newest
+    )
     columns = {
         "advanced_ms": now_ms if has_advanced else row.advanced_ms,
         **query_columns(observation, row, alive=is_alive(row, now_ms)),
-        "error": wrong.get(observation.checkpoint.path, ""),
+        "error": wrong.get(checkpoint.path, ""),
     }
     return {name: value for name, value in columns.items() if getattr(row, name) != value}
-
-
-def _is_ahead(checkpoint: Checkpoint, row: Query) -> bool:
-    """Whether a log has a newer batch than at the previous poll."""
-    newest = (checkpoint.newest_planned, row.planned), (checkpoint.newest_finished, row.finished)
-    return any(now is not None and (before is None or now > before) for now, before in newest)
 
 
 def _row_count(observation: CheckpointObservation) -> int:
@@ -185,7 +183,12 @@ def _save_one(
     row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], *, rev: int, now_ms: int
 ) -> None:
     changed = _changes(row, observation, wrong, now_ms)
-    _save_batches(row, observation, rev, now_ms)
+    # Each log has its own columns of a batch.
+    planned = planned_rows(row, observation.planned, rev)
+    _begin_anew(row, planned)
+    write_rows(Batch, planned, _BATCH_KEY)
+    finished = finished_rows(row, observation.finished, observation.committed_ms, rev, now_ms)
+    write_rows(Batch, finished, _BATCH_KEY)
     save_operator_state(row, observation.state)
     if observation.ledger is not None and "detail" in changed:
         _save_decisions(row, observation.ledger, observation.checkpoint.newest_finished, now_ms)
@@ -193,15 +196,6 @@ def _save_one(
         setattr(row, name, value)
     row.rev = rev
     row.save(update_fields=[*changed, "rev"])
-
-
-def _save_batches(row: Query, observation: CheckpointObservation, rev: int, now_ms: int) -> None:
-    """Save the new entries of both logs; each log has its own columns."""
-    planned = planned_rows(row, observation.planned, rev)
-    _begin_anew(row, planned)
-    write_rows(Batch, planned, _BATCH_KEY)
-    finished = finished_rows(row, observation.finished, observation.committed_ms, rev, now_ms)
-    write_rows(Batch, finished, _BATCH_KEY)
 
 
 def _begin_anew(row: Query, planned: Sequence[Mapping[str, Any]]) -> None:

@@ -13,9 +13,7 @@ from django.db.models import F
 
 from dashboard.models import Batch, PartitionRecord, PinRecord, Query
 from dashboard.partitions import queries as partition_queries
-from dashboard.partitions import queries as partitions
 from dashboard.streaming.positions import batches_by_number, finished_batches
-from fenceline.decode import checkpoint
 from fenceline.decode.checkpoint import parse_positions
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting, is_beyond_end, waiting_state
@@ -115,24 +113,27 @@ class QueryLag:
     blocked: int = 0
 
 
+#: The end of a source in a batch: the source's name, the end as Spark writes it, and its positions in Kafka.
+_End = tuple[str, str | None, Mapping[TopicPartition, int]]
+
+
 def source_positions(raw: str | None) -> Mapping[TopicPartition, int]:
     """Return a Kafka source's offsets without -1 and -2 (ends); empty for other kinds of sources."""
-    return {at: offset for at, offset in (checkpoint.parse_positions(raw) or {}).items() if offset >= 0}
+    return {at: offset for at, offset in (parse_positions(raw) or {}).items() if offset >= 0}
 
 
 def query_sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
     """Return the sources of queries by the query's key, in four SQL queries."""
     done = finished_batches(rows)
     planned = batches_by_number({row.pk: row.planned for row in rows if row.planned is not None})
-    sources = {row.pk: _sources(done.get(row.pk), planned.get(row.pk)) for row in rows}
-    clusters = {row.pk: row.cluster_id for row in rows}
-    seen, pins = _looked_up(clusters, sources)
+    ends = {row.pk: _ends(done.get(row.pk)) for row in rows}
+    seen = partition_queries.partitions_by_name(
+        (row.cluster_id, *where) for row in rows for *_, positions in ends[row.pk] for where in positions
+    )
+    pins = partition_queries.partition_pins(name for name, row in seen.items() if row.pinned_ms is not None)
     return {
-        pk: [
-            replace(source, parts=[_seen(clusters[pk], part, seen, pins) for part in source.parts])
-            for source in sources_of_query
-        ]
-        for pk, sources_of_query in sources.items()
+        row.pk: _sources(row.cluster_id, done.get(row.pk), ends[row.pk], planned.get(row.pk), seen, pins)
+        for row in rows
     }
 
 
@@ -142,7 +143,7 @@ def source_topics(rows: Sequence[Query]) -> Mapping[int, Sequence[str]]:
     unplanned = [row for row in rows if row.pk not in planned]
     batches = {**finished_batches(unplanned), **batches_by_number(planned)}
     return {
-        pk: sorted({where.topic for _, raw in _offsets(batch) for where in source_positions(raw)})
+        pk: sorted({where.topic for *_, positions in _ends(batch) for where in positions})
         for pk, batch in batches.items()
     }
 
@@ -205,22 +206,34 @@ def partition_readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Quer
     """Return the queries that read a partition with their lag, the largest lag first."""
     rows = Query.objects.filter(cluster=row.cluster_id).select_related("cluster").defer("detail")
     known = {query.pk: query for query in rows[:_MOST_QUERIES]}
-    pins = partitions.partition_pins([(row.cluster_id, row.topic, row.partition)])
-    parts = [
-        (known[pk], replace(part, seen=row, pins=pins.get((row.cluster_id, row.topic, row.partition), ())))
+    name = row.cluster_id, row.topic, row.partition
+    pins = partition_queries.partition_pins([name])
+    sources = {
+        pk: _sources(row.cluster_id, batch, _ends(batch), None, {name: row}, pins)
         for pk, batch in finished_batches(list(known.values())).items()
-        for part in _each_once(part for source in _sources(batch, None) for part in source.parts)
+    }
+    parts = [
+        (known[pk], part)
+        for pk, of_query in sources.items()
+        for part in _each_once(part for source in of_query for part in source.parts)
         if (part.topic, part.partition) == (row.topic, row.partition)
     ]
     return sorted(parts, key=lambda pair: (-(pair[1].lag_hw or 0), str(pair[0])))[:most]
 
 
-def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
-    ahead = {name: source_positions(raw) for name, raw in _offsets(planned)} if planned else {}
+def _sources(
+    cluster_id: int,
+    done: Batch | None,
+    ends: Sequence[_End],
+    planned: Batch | None,
+    seen: Mapping[partition_queries.Name, PartitionRecord],
+    pins: Mapping[partition_queries.Name, Sequence[PinRecord]],
+) -> Sequence[Source]:
+    ahead = {name: positions for name, _, positions in _ends(planned)}
     reported = (done.sources if done else None) or (planned.sources if planned else [])
     reached_ms = _reached_ms(done) if done else None
     sources = []
-    for number, (name, raw) in enumerate(_offsets(done)):
+    for number, (name, raw, positions) in enumerate(ends):
         described = reported[number].get("description", "") if number < len(reported) else ""
         parts = [
             PartitionLag(
@@ -230,19 +243,21 @@ def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
                 at,
                 _if_past(ahead.get(name, {}).get(where), at),
                 reached_ms,
+                seen.get((cluster_id, *where)),
+                pins.get((cluster_id, *where), ()),
             )
-            for where, at in source_positions(raw).items()
+            for where, at in positions.items()
         ]
         sources.append(Source(name, described, raw, parts))
     return sources
 
 
-def _offsets(batch: Batch | None) -> Sequence[tuple[str, str | None]]:
+def _ends(batch: Batch | None) -> Sequence[_End]:
     """Return the end of each source of a batch, from its checkpoint, else from its progress event."""
     if batch is None:
         return []
-    ends = [(str(number), source.get("end")) for number, source in enumerate(batch.sources)]
-    return [(str(name), raw) for name, raw in batch.offsets] or ends
+    reported = [(str(number), source.get("end")) for number, source in enumerate(batch.sources)]
+    return [(str(name), raw, source_positions(raw)) for name, raw in batch.offsets or reported]
 
 
 def _reached_ms(done: Batch) -> int | None:
@@ -254,26 +269,6 @@ def _reached_ms(done: Batch) -> int | None:
 
 def _if_past(planned: int | None, position: int) -> int | None:
     return planned if planned is not None and planned > position else None
-
-
-_Seen = Mapping[partitions.Name, PartitionRecord]
-_Pins = Mapping[partitions.Name, Sequence[PinRecord]]
-
-
-def _looked_up(clusters: Mapping[int, int], sources: Mapping[int, Sequence[Source]]) -> tuple[_Seen, _Pins]:
-    names = {
-        (clusters[pk], part.topic, part.partition)
-        for pk, sources_of_query in sources.items()
-        for source in sources_of_query
-        for part in source.parts
-    }
-    seen = partitions.partitions_by_name(names)
-    return seen, partitions.partition_pins(name for name, row in seen.items() if row.pinned_ms is not None)
-
-
-def _seen(cluster_id: int, part: PartitionLag, seen: _Seen, pins: _Pins) -> PartitionLag:
-    name = (cluster_id, part.topic, part.partition)
-    return replace(part, seen=seen.get(name), pins=pins.get(name, ()))
 
 
 def _behind_ms(part: PartitionLag, ends: Any, now_ms: int) -> int | None:
@@ -310,8 +305,14 @@ def blocked_queries(pins: Collection[PinRecord]) -> Mapping[int, Sequence[Blocke
         and row.pinned_ms is not None
         and row.lso == pin.start_offset
     }
+    finished = Batch.objects.filter(
+        query__cluster__in={cluster_id for cluster_id, *_ in held}, batch_id=F("query__finished")
+    )
+    batches = finished.select_related("query__cluster").only(
+        "offsets", "committed_ms", "query__ident", "query__name", "query__checkpoint", "query__cluster__name"
+    )
     blocked: dict[int, list[BlockedQuery]] = defaultdict(list)
-    for batch in _finished({name[0] for name in held}):
+    for batch in batches[:_MOST_FINISHED] if held else ():
         for where, position in _positions(batch).items():
             pin = held.get((batch.query.cluster_id, *where))
             if pin is not None and position == pin.start_offset:
@@ -319,17 +320,6 @@ def blocked_queries(pins: Collection[PinRecord]) -> Mapping[int, Sequence[Blocke
                 who = batch.query.cluster.name, batch.query.ident, str(batch.query)
                 blocked[pin.pk].append(BlockedQuery(*who, *where, max(pinned_ms, batch.committed_ms or 0)))
     return blocked
-
-
-def _finished(clusters: Collection[int]) -> Sequence[Batch]:
-    """Return the newest finished batch of each query."""
-    if not clusters:
-        return []
-    rows = Batch.objects.filter(query__cluster__in=clusters, batch_id=F("query__finished"))
-    wanted = rows.select_related("query__cluster").only(
-        "offsets", "committed_ms", "query__ident", "query__name", "query__checkpoint", "query__cluster__name"
-    )
-    return list(wanted[:_MOST_FINISHED])
 
 
 def _positions(batch: Batch) -> Mapping[tuple[str, int], int]:

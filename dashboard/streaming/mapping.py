@@ -18,7 +18,7 @@
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dashboard.models import Query
@@ -50,7 +50,8 @@ def query_columns(observation: CheckpointObservation, row: Query, *, alive: bool
     verdict = predict_restart(checkpoint, alive=alive, asynchronous=asynchronous)
     entry = checkpoint.last_offsets
     known = ledger.ledger if ledger is not None and isinstance(ledger.ledger, Ledger) else None
-    prepared = _prepared(ledger)
+    decisions = ledger.open_decisions() if ledger is not None else ()
+    prepared = [decision for decision in decisions if decision.decided is Decided.PREPARED]
     expiries = [transaction.expires_ms for decision in prepared for transaction in decision.transactions]
     return {
         "query_id": checkpoint.query_id or row.query_id,
@@ -88,7 +89,7 @@ def checkpoint_detail(
             }
             for operator in checkpoint.operators
         ],
-        "broken": [broken._asdict() | {"damage": broken.damage.value} for broken in _broken(observation)],
+        "broken": _packed_broken(_broken(checkpoint)),
         "foreign": list(checkpoint.foreign),
         "versions": {
             "offsets": offsets.version if isinstance(offsets, OffsetsEntry) else None,
@@ -181,11 +182,6 @@ def _decision(query: Query, decision: Decision, done: Done | None) -> Mapping[st
     }
 
 
-def _prepared(ledger: LedgerState | None) -> Sequence[Decision]:
-    decisions = ledger.open_decisions() if ledger is not None else ()
-    return [decision for decision in decisions if decision.decided is Decided.PREPARED]
-
-
 def _of_offsets(entry: OffsetsEntry | None) -> dict[str, Any]:
     if entry is None:
         return {"conf": {}, "sources": [], "control": ""}
@@ -207,7 +203,7 @@ def _of_ledger(ledger: LedgerState) -> dict[str, Any]:
     known = ledger.ledger if isinstance(ledger.ledger, Ledger) else None
     return {
         "path": ledger.path,
-        "broken": [broken._asdict() | {"damage": broken.damage.value} for broken in _broken_ledger(ledger)],
+        "broken": _packed_broken([ledger.ledger, *ledger.broken]),
         "created_ms": known.created_ms if known else None,
         "first_batch": known.first_batch if known else None,
         "run_id": ledger.run_id,
@@ -215,20 +211,16 @@ def _of_ledger(ledger: LedgerState) -> dict[str, Any]:
     }
 
 
-def _broken(observation: CheckpointObservation) -> Iterator[Broken]:
-    checkpoint: Checkpoint = observation.checkpoint
-    seen: set[Broken] = set()
+def _broken(checkpoint: Checkpoint) -> Iterable[Broken]:
+    """Return the distinct broken files of a checkpoint."""
     entries = checkpoint.previous_offsets, checkpoint.last_offsets, checkpoint.last_commit
-    for entry in (checkpoint.identity, *entries, *checkpoint.broken):
-        if isinstance(entry, Broken) and entry not in seen:
-            seen.add(entry)
-            yield entry
+    files = (checkpoint.identity, *entries, *checkpoint.broken)
+    return dict.fromkeys(file for file in files if isinstance(file, Broken))
 
 
-def _broken_ledger(ledger: LedgerState) -> Iterator[Broken]:
-    if isinstance(ledger.ledger, Broken):
-        yield ledger.ledger
-    yield from ledger.broken
+def _packed_broken(files: Iterable[object]) -> list[dict[str, Any]]:
+    """Return the broken ones among files."""
+    return [file._asdict() | {"damage": file.damage.value} for file in files if isinstance(file, Broken)]
 
 
 def _packed_positions(positions: Positions) -> dict[str, dict[str, int]]:

@@ -69,16 +69,25 @@ def unchanged_since(row: Query, positions: Positions) -> Mapping[TopicPartition,
 
 
 def absent_partitions(
-    cluster_id: int, reached: Mapping[TopicPartition, int | None], topics: Collection[str]
+    cluster_id: int,
+    positions: Iterable[tuple[Query, Mapping[TopicPartition, ReadUpTo]]],
+    there: Collection[TopicPartition],
 ) -> Mapping[TopicPartition, Absence]:
-    """Return the missing partitions among those without a row; `reached` has the time of a query's position.
+    """Return the missing partitions among queries' positions; `there` are the partitions with a row.
 
-    `topics` are the topics with at least one partition. Before the first complete poll no partition is
-    reported as missing.
+    Before the first complete poll no partition is reported as missing.
     """
+    reached = {
+        where: at.since_ms or row.planned_ms
+        for row, places in positions
+        for where, at in places.items()
+        if where not in there
+    }
     if not reached:
         return {}
-    listed_ms = _listed_ms(cluster_id)
+    collector = Collector.objects.filter(cluster_id=cluster_id, name=PARTITIONS).first()
+    listed_ms = None if collector is None else collector.detail.get("full_ms")
+    topics = {where.topic for where in there}
     names = {where.topic for where in reached}
     rows = DeletedPartition.objects.filter(cluster_id=cluster_id, topic__in=names)
     deleted = {TopicPartition(row.topic, row.partition): row for row in rows}
@@ -117,13 +126,7 @@ def _missing_sources(cluster_id: int, rows: Sequence[Query]) -> Mapping[int, Seq
     names = {where.topic for places in positions.values() for where in places}
     known = PartitionRecord.objects.filter(cluster_id=cluster_id, topic__in=names)
     there = {TopicPartition(*place) for place in known.values_list("topic", "partition")}
-    missing = {
-        where: reached.since_ms or row.planned_ms
-        for row in rows
-        for where, reached in positions[row.pk].items()
-        if where not in there
-    }
-    absences = absent_partitions(cluster_id, missing, {where.topic for where in there})
+    absences = absent_partitions(cluster_id, [(row, positions[row.pk]) for row in rows], there)
     return {
         pk: [
             SourcePosition(*where, *reached, absence=absences[where])
@@ -139,9 +142,8 @@ def _deleted_topics(cluster_id: int) -> set[str]:
     gone = set(DeletedPartition.objects.filter(cluster_id=cluster_id).values_list("topic", flat=True))
     if not gone:
         return gone
-    rows = PartitionRecord.objects.filter(cluster_id=cluster_id, topic__in=gone)
-    there = rows.values_list("topic", flat=True)
-    return gone - set(there)
+    there = PartitionRecord.objects.filter(cluster_id=cluster_id, topic__in=gone)
+    return gone - set(there.values_list("topic", flat=True))
 
 
 def _topics(packed: Iterable[Any]) -> set[str]:
@@ -150,12 +152,6 @@ def _topics(packed: Iterable[Any]) -> set[str]:
         for packed_transaction in packed
         for where in transaction_from_json(packed_transaction).partitions
     }
-
-
-def _listed_ms(cluster_id: int) -> int | None:
-    """Return when all partitions of a cluster were last listed."""
-    row = Collector.objects.filter(cluster_id=cluster_id, name=PARTITIONS).first()
-    return row.detail.get("full_ms") if row is not None else None
 
 
 def _absence(row: DeletedPartition | None, topic_exists: bool) -> Absence:

@@ -58,7 +58,11 @@ def save_progress(post: Post, *, now_ms: int) -> tuple[int, int]:
         alive = {run: query for query, run in post.report.alive if placed[query] == cluster_id}
         parts.append(_save_part(cluster_id, names[cluster_id], post, events, alive, now_ms))
     if None in placed.values():
-        raise UnassignedPost(f"{_why(post)}: there are {', '.join(sorted(names.values())) or 'none'}.")
+        why = "Several clusters are configured, so give the listener cluster= with one of their names"
+        if post.cluster:
+            why = f"No cluster is configured as {post.cluster!r}; "
+            why += "give the listener cluster= with one of its names"
+        raise UnassignedPost(f"{why}: there are {', '.join(sorted(names.values())) or 'none'}.")
     return sum(accepted for accepted, _ in parts), sum(duplicates for _, duplicates in parts)
 
 
@@ -85,14 +89,6 @@ def _places(post: Post, names: Mapping[int, str]) -> dict[str, int | None]:
     for query_id, cluster_id in rows.values_list("query_id", "cluster_id"):
         known[query_id].add(cluster_id)
     return {query: known[query].pop() if len(known[query]) == 1 else None for query in queries}
-
-
-def _why(post: Post) -> str:
-    if post.cluster:
-        return (
-            f"No cluster is configured as {post.cluster!r}; give the listener cluster= with one of its names"
-        )
-    return "Several clusters are configured, so give the listener cluster= with one of their names"
 
 
 class _Part:

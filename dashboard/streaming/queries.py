@@ -71,14 +71,9 @@ class SortedQueries(Sorted, QueryCriteria):
 def state_counts(cluster: str = "") -> Mapping[str, int]:
     """Return the number of queries with a prepared batch, and the number in each state."""
     is_prepared = Count("id", filter=Q(prepared__gt=0))
-    kept = (
-        _all(cluster)
-        .order_by()
-        .values(state_at=F("state_now"))
-        .annotate(n=Count("id"), prepared_too=is_prepared)
-    )
-    rows = [(group["state_at"], group["n"], group["prepared_too"]) for group in kept]
-    counts = {state: (n, prepared) for state, n, prepared in rows}
+    rows = _all(cluster).order_by().values_list(F("state_now"))
+    counted = rows.annotate(n=Count("id"), prepared_too=is_prepared)
+    counts = {state: (n, prepared) for state, n, prepared in counted}
     by_state = {state.value: counts.get(state.value, (0, 0))[0] for state in WORST_STATES}
     return {PREPARED: sum(prepared for _, prepared in counts.values()), **by_state}
 

@@ -5,7 +5,7 @@ is derived from rows and may be lost at any time; deletion rates of logs then st
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -29,14 +29,7 @@ from fenceline.formatting import format_clock
 from fenceline.grouping import grouped
 from fenceline.kafka.offset_histories import LogStarts
 from fenceline.spark import queries
-from fenceline.spark.queries import (
-    Absence,
-    BatchPast,
-    QueryStatus,
-    SinkBatch,
-    SourcePosition,
-    Stall,
-)
+from fenceline.spark.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition
 from fenceline.spark.records import (
     Broken,
     Damage,
@@ -115,24 +108,15 @@ _PAST = (
 
 
 @dataclass(slots=True)
-class _Lately:
-    """The figures of a query's last batches."""
-
-    rev: int = -1
-    at_ms: int = 0
-    usual_ms: int | None = None
-    stall: Stall | None = None
-    writers: str = ""
-    writers_ms: int | None = None
-
-
-@dataclass(slots=True)
 class _Known:
     """A query's row as of a revision, and the data derived from it."""
 
     row: Query
     stands: Mapping[TopicPartition, ReadUpTo] = field(default_factory=dict)
-    lately: _Lately = field(default_factory=_Lately)
+    #: Fields of `QueryStatus` from its last batches, with the revision and the time of their read.
+    lately: Mapping[str, Any] = field(default_factory=dict)
+    lately_rev: int = -1
+    lately_ms: int = 0
 
 
 class Queries:
@@ -149,8 +133,9 @@ class Queries:
         if not self._known:
             return ()
         for known in self._known.values():
-            if known.lately.rev != known.row.rev and now_ms - known.lately.at_ms >= _PAST_MS:
-                known.lately = _lately(known.row, now_ms)
+            if known.lately_rev != known.row.rev and now_ms - known.lately_ms >= _PAST_MS:
+                known.lately = _lately(known.row)
+                known.lately_rev, known.lately_ms = known.row.rev, now_ms
         sink = self._sink_batches()
         sources = self._sources(now_ms)
         outputs = missing_outputs(self._cluster_id, [known.row for known in self._known.values()])
@@ -180,27 +165,22 @@ class Queries:
         read = Query.objects.in_bulk(changed)
         stood = self._stand(list(read.values()))
         for pk, row in read.items():
-            lately = self._known[pk].lately if pk in self._known else _Lately()
-            self._known[pk] = _Known(row, stood[pk], lately)
+            known = self._known.setdefault(pk, _Known(row))
+            known.row, known.stands = row, stood[pk]
         for pk, (_, *values) in columns_by_pk.items():
             for name, value in zip(_MOVING, values, strict=True):
                 setattr(self._known[pk].row, name, value)
 
     def _stand(self, rows: Sequence[Query]) -> Mapping[int, Mapping[TopicPartition, ReadUpTo]]:
         """Return the positions of queries, with the times since which they are there."""
+        stood: dict[int, Mapping[TopicPartition, ReadUpTo]] = {}
         newest = newest_positions(rows)
-        positions_by_query: dict[int, Mapping[TopicPartition, ReadUpTo]] = {}
         for row in rows:
-            now = newest[row.pk]
-            positions = {where: reached.position for where, reached in now.items()}
+            positions = {where: reached.position for where, reached in newest[row.pk].items()}
             before = self._known[row.pk].stands if row.pk in self._known else unchanged_since(row, positions)
-            positions_by_query[row.pk] = {
-                where: before[where]
-                if where in before and before[where].position == reached.position
-                else reached
-                for where, reached in now.items()
-            }
-        return positions_by_query
+            same = {where: at for where, at in before.items() if positions.get(where) == at.position}
+            stood[row.pk] = {**newest[row.pk], **same}
+        return stood
 
     def _sink_batches(self) -> Mapping[int, Sequence[SinkBatch]]:
         """Return prepared and lost batches of sinks, with the outcomes of their transactions."""
@@ -235,7 +215,8 @@ class Queries:
         starts = {where: start for where, (start, _) in ends.items() if start is not None}
         self._log_starts.record_starts(starts, now_ms)
         pace = self._log_starts.deletion_rate
-        absences = self._absences(ends.keys())
+        stands = [(known.row, known.stands) for known in self._known.values()]
+        absences = absent_partitions(self._cluster_id, stands, ends.keys())
         return {
             pk: tuple(
                 SourcePosition(
@@ -246,16 +227,6 @@ class Queries:
             for pk, known in self._known.items()
         }
 
-    def _absences(self, there: Collection[TopicPartition]) -> Mapping[TopicPartition, Absence]:
-        """Return the partitions without a row that do not exist."""
-        missing = {
-            where: reached.since_ms or known.row.planned_ms
-            for known in self._known.values()
-            for where, reached in known.stands.items()
-            if where not in there
-        }
-        return absent_partitions(self._cluster_id, missing, {where.topic for where in there})
-
 
 def _status(
     known: _Known,
@@ -265,7 +236,7 @@ def _status(
     twin: str | None,
     now_ms: int,
 ) -> QueryStatus:
-    row, lately, driver = known.row, known.lately, driver_of(known.row, now_ms)
+    row, driver = known.row, driver_of(known.row, now_ms)
     restart = row.detail.get("restart", {})
     times = (row.heard_ms, row.planned_ms, row.advanced_ms, row.ended_ms)
     return record_of(
@@ -283,10 +254,7 @@ def _status(
         unusable=tuple(_unusable(row.detail)),
         positions=positions,
         missing_outputs=outputs,
-        usual_ms=lately.usual_ms,
-        stall=lately.stall,
-        writers=lately.writers or twin or "",
-        writers_ms=lately.writers_ms,
+        **{**known.lately, "writers": known.lately["writers"] or twin or ""},
     )
 
 
@@ -295,12 +263,15 @@ def _unusable(detail: Mapping[str, Any]) -> Iterator[Broken]:
         yield Broken(file["path"], Damage(file["damage"]), file["detail"])
 
 
-def _lately(row: Query, now_ms: int) -> _Lately:
+def _lately(row: Query) -> Mapping[str, Any]:
     past = _past(row)
     writers, writers_ms = concurrent_drivers(row, past)
-    return _Lately(
-        row.rev, now_ms, queries.usual_ms(past), queries.watermark_stall(past), writers, writers_ms
-    )
+    return {
+        "usual_ms": queries.usual_ms(past),
+        "stall": queries.watermark_stall(past),
+        "writers": writers,
+        "writers_ms": writers_ms,
+    }
 
 
 def _past(row: Query) -> Sequence[BatchPast]:
