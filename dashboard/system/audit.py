@@ -197,29 +197,18 @@ _WORDS: Mapping[type[Model], str] = {User: "user", Group: "role", Token: "token"
 _BEFORE, _MEMBERS, _ROW = "_audit_before", "_audit_members", "_audit_row"
 
 
-for _model in _FIELDS:
-    # A change and its row are one transaction, even if Django's caller has none: its password pages.
-    _model.add_to_class("save", transaction.atomic(savepoint=False)(_model.save))
-
-
 def audited_subject(row: Model) -> AuditedSubject:
     """Return a user, a role or a token as an audited subject."""
     name = row.get_username() if isinstance(row, User) else row.name  # type: ignore[attr-defined]
     return AuditedSubject(_WORDS[type(row)], row.pk, name)
 
 
-@receiver(pre_save, sender=User)
-@receiver(pre_save, sender=Group)
-@receiver(pre_save, sender=Token)
 def _before_save(sender: type[Model], instance: Model, update_fields: Any = None, **_: object) -> None:
     fields = [name for name in _FIELDS[sender] if update_fields is None or name in update_fields]
     before = sender._base_manager.filter(pk=instance.pk).values(*fields).first() if fields else None
     instance.__dict__[_BEFORE] = before or {}
 
 
-@receiver(post_save, sender=User)
-@receiver(post_save, sender=Group)
-@receiver(post_save, sender=Token)
 def _saved(
     sender: type[Model], instance: Model, created: bool, update_fields: Any = None, **_: object
 ) -> None:
@@ -240,9 +229,6 @@ def _is_rehash(instance: Model, update_fields: Any) -> bool:
     return is_password and getattr(instance, "_password", None) is None
 
 
-@receiver(post_delete, sender=User)
-@receiver(post_delete, sender=Group)
-@receiver(post_delete, sender=Token)
 def _deleted(instance: Model, **_: object) -> None:
     record_change(_event(instance, "deleted"), audited_subject(instance))
 
@@ -274,6 +260,13 @@ def _names(owner: Model, field: str) -> list[str]:
         return [f"{app}.{name}" for app, name in codenames]
     return sorted(rows.values_list("name", flat=True))
 
+
+for _model in _FIELDS:
+    # A change and its row are one transaction, even if Django's caller has none: its password pages.
+    _model.add_to_class("save", transaction.atomic(savepoint=False)(_model.save))
+    pre_save.connect(_before_save, sender=_model)
+    post_save.connect(_saved, sender=_model)
+    post_delete.connect(_deleted, sender=_model)
 
 for _through, _field in (
     (User.groups.through, "groups"),

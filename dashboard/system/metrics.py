@@ -162,19 +162,15 @@ class Metrics(Collector):
         )
 
     def _groups(self) -> Iterator[Metric]:
-        counted, lags = metrics_queries.group_counts()
+        counted, unread, longest_ms, pending = metrics_queries.group_counts()
         yield self._filled("groups", "Consumer groups.", counted, {"status": GroupStatus})
-        blocked = {name: lag.blocked for name, lag in lags.items()}
+        blocked = {name: n for (name, status), n in counted.items() if status == GroupStatus.BLOCKED}
         text = "Consumer groups at an LSO that an open transaction keeps from moving."
         yield self._each("groups_blocked", text, blocked)
-        pending = {name: lag.pending for name, lag in lags.items()}
         yield self._each("groups_pending", "Consumer groups with a pending transactional commit.", pending)
-        ends: dict[tuple[str, ...], int] = {}
-        for name, lag in lags.items():
-            ends[name, "lso"], ends[name, "high_watermark"] = lag.to_lso, lag.to_high_watermark
         text = "Records that all groups together have still to read, to the LSO and to the high watermark."
-        yield self._filled("group_lag_records", text, ends, {"to": ("lso", "high_watermark")})
-        longest = {name: lag.longest_ms / 1_000 for name, lag in lags.items()}
+        yield self._filled("group_lag_records", text, unread, {"to": ("lso", "high_watermark")})
+        longest = {name: lag_ms / 1_000 for name, lag_ms in longest_ms.items()}
         yield self._each("group_lag_seconds_max", "The longest lag of any group.", longest)
 
     def _queries(self) -> Iterator[Metric]:

@@ -9,7 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import BooleanField, Count, F, Func, Max, Min, Q, QuerySet, Sum
 
@@ -35,7 +35,6 @@ from dashboard.models import (
 from dashboard.runtime.loop import now_ms
 from fenceline.facts import TransitionKind
 from fenceline.history.reports import ReportFigures, sum_figures
-from fenceline.kafka.groups import GroupStatus
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.series import histograms
 
@@ -44,17 +43,6 @@ _IS_ACTIVE = Func(F("state"), template="NOT (%(expressions)s = 'resolved')", out
 
 #: Counts by cluster and one or two label values.
 ByCluster = Mapping[tuple[str, ...], int]
-
-
-class ClusterLag(NamedTuple):
-    """Lag of a cluster's groups: sums in records, and the longest in milliseconds."""
-
-    to_lso: int
-    to_high_watermark: int
-    longest_ms: int
-    #: The number of BLOCKED groups, and of those with a pending transactional commit.
-    blocked: int
-    pending: int
 
 
 def transaction_counts() -> ByCluster:
@@ -85,35 +73,26 @@ def partition_counts() -> tuple[ByCluster, Mapping[str, int]]:
     return counted, pinned
 
 
-def group_counts() -> tuple[ByCluster, Mapping[str, ClusterLag]]:
-    """Return the number of groups by cluster and status, and their lag."""
-    blocked, pending = Q(status=GroupStatus.BLOCKED.value), Q(unstable__gt=0)
+def group_counts() -> tuple[ByCluster, ByCluster, Mapping[str, int], Mapping[str, int]]:
+    """Return the number of groups by cluster and status, and their lag in records by cluster and its end.
+
+    Also, by cluster, the longest lag in milliseconds, and the number with a pending transactional commit.
+    """
     rows = Group.objects.filter(cluster__configured=True).order_by().values_list("cluster__name", "status")
+    pending = Count("id", filter=Q(unstable__gt=0))
     counted: dict[tuple[str, ...], int] = {}
-    lags: dict[str, ClusterLag] = {}
-    for cluster, status, n, *lag in rows.annotate(
-        Count("id"),
-        Sum("lag_lso"),
-        Sum("lag_hw"),
-        Max("lag_ms"),
-        waiting=Count("id", filter=blocked),
-        shaky=Count("id", filter=pending),
+    unread: Counter[tuple[str, ...]] = Counter()
+    longest_ms: Counter[str] = Counter()
+    shaky: Counter[str] = Counter()
+    for cluster, status, n, lso, high_watermark, lag_ms, is_shaky in rows.annotate(
+        Count("id"), Sum("lag_lso"), Sum("lag_hw"), Max("lag_ms"), shaky=pending
     ):
         counted[cluster, status] = n
-        lags[cluster] = _further(
-            lags.get(cluster, ClusterLag(0, 0, 0, 0, 0)), ClusterLag(*(total or 0 for total in lag))
-        )
-    return counted, lags
-
-
-def _further(one: ClusterLag, other: ClusterLag) -> ClusterLag:
-    return ClusterLag(
-        one.to_lso + other.to_lso,
-        one.to_high_watermark + other.to_high_watermark,
-        max(one.longest_ms, other.longest_ms),
-        one.blocked + other.blocked,
-        one.pending + other.pending,
-    )
+        unread[cluster, "lso"] += lso or 0
+        unread[cluster, "high_watermark"] += high_watermark or 0
+        longest_ms[cluster] = max(longest_ms[cluster], lag_ms or 0)
+        shaky[cluster] += is_shaky
+    return counted, unread, longest_ms, shaky
 
 
 def query_counts() -> tuple[ByCluster, Mapping[str, int]]:

@@ -70,16 +70,19 @@ def invite_user(username: str, role: str) -> User:
     """Create a user who sets a password later, by a link; raises `AccessRefused`."""
     group, user = _role_group(role), User(username=username.strip())
     user.set_unusable_password()
+    taken = AccessRefused("A user with that username already exists.", "username")
     try:
         with transaction.atomic():
             user.full_clean()
-            _refuse_taken(user.username)
+            # Also a name that differs from another only in case.
+            if User.objects.filter(username__iexact=user.username).exists():
+                raise taken
             user.save()
             user.groups.add(group)
     except ValidationError as error:
         raise AccessRefused(" ".join(error.messages), "username") from error
     except IntegrityError as error:
-        raise AccessRefused("A user with that username already exists.", "username") from error
+        raise taken from error
     return user
 
 
@@ -191,12 +194,6 @@ def _keep_an_admin(user: User) -> None:
 def _refuse_self(user: User, by: User, what: str) -> None:
     if user.pk == by.pk:
         raise AccessRefused(f"You cannot {what} your own user: another admin can.")
-
-
-def _refuse_taken(username: str) -> None:
-    """Refuse a name that differs from another only in case."""
-    if User.objects.filter(username__iexact=username).exists():
-        raise AccessRefused("A user with that username already exists.", "username")
 
 
 def _role_group(role: str) -> Group:
