@@ -100,19 +100,18 @@ def _rows(
         if not part.first_day or part.last_day < first or part.first_day > last:
             continue
         paths = fs.find(f"{folder}/{part_folder(part.name)}/table={table}")
-        files = [path for path in paths if path.endswith(".parquet") and _in_range(path, first, last)]
+        files = [path for path in paths if path.endswith(".parquet") and first <= _day_of(path) <= last]
         if not files and not fs.exists(f"{folder}/{part_folder(part.name)}"):
             raise FileNotFoundError(f"{folder}/{part_folder(part.name)}")
         by_day = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive")
-        held = ds.dataset(files, filesystem=fs, format="parquet", partitioning=by_day) if files else None
-        if held is not None:
+        if files:
+            held = ds.dataset(files, filesystem=fs, format="parquet", partitioning=by_day)
             wanted = days if only is None else days & only
             yield from held.to_batches(columns=list(columns), filter=wanted, batch_size=_ROWS_AT_ONCE)
 
 
-def _in_range(path: str, first: str, last: str) -> bool:
-    day = path.rpartition("day=")[2].partition("/")[0]
-    return first <= day <= last
+def _day_of(path: str) -> str:
+    return path.rpartition("day=")[2].partition("/")[0]
 
 
 def _figures(row: Mapping[str, Any]) -> ReportFigures:

@@ -155,16 +155,13 @@ def _poll(url: str, cluster: str) -> AuditStatus:
     read = {
         name: _newest(fs, f"{folder}/{name}/log", f"{where}/{name}/log") for name in names[:_MOST_PIPELINES]
     }
-    pipelines = {**read, **_left_out(where, names)}
+    why = f"{where} holds {len(names):,} pipelines; the first {_MOST_PIPELINES} by name are read."
+    remedy = "Delete folders of pipelines that are gone."
+    left_out = ReportTrouble("Not all audits are read", why, remedy)
+    pipelines = {**read, **dict.fromkeys(names[_MOST_PIPELINES:], left_out)}
     return AuditStatus(
         {name.removeprefix(_PREFIX): pipeline for name, pipeline in pipelines.items()}, at_ms=at_ms
     )
-
-
-def _left_out(where: str, names: Sequence[str]) -> Mapping[str, ReportTrouble]:
-    why = f"{where} holds {len(names):,} pipelines; the first {_MOST_PIPELINES} by name are read."
-    remedy = "Delete folders of pipelines that are gone."
-    return dict.fromkeys(names[_MOST_PIPELINES:], ReportTrouble("Not all audits are read", why, remedy))
 
 
 def _newest(fs: Any, log: str, where: str) -> AuditManifest | ReportTrouble:
@@ -191,7 +188,11 @@ def save_audits(lease: Lease, polled: AuditStatus, *, now_ms: int) -> None:
         if isinstance(pipeline, AuditManifest) and (violation := find_violation(name, pipeline)) is not None
     }
     with write_transaction(lease, {"seen_through_ms": polled.at_ms}, lock_cluster=False) as write:
-        _save_violations(lease, violated, polled.unreadable, now_ms)
+        known = {row.pipeline: row for row in _violation_rows(lease.cluster_id)}
+        gone = [row.pk for name, row in known.items() if name not in {*violated, *polled.unreadable}]
+        AuditViolationRecord.objects.filter(pk__in=gone).delete()
+        rows = [_row(lease, violation, known.get(name), now_ms) for name, violation in violated.items()]
+        write_rows(AuditViolationRecord, filter(None, rows), ("cluster_id", "pipeline"))
         collector_store.save_gaps(lease, _gaps(polled.unreadable, now_ms), now_ms)
         collector_store.clear_error(write.collector, now_ms)
 
@@ -206,16 +207,6 @@ def read_violations(cluster_id: int) -> tuple[AuditViolation, ...]:
 @prepared
 def _violation_rows(cluster_id: int) -> QuerySet[AuditViolationRecord]:
     return AuditViolationRecord.objects.filter(cluster_id=cluster_id).order_by("pipeline")
-
-
-def _save_violations(
-    lease: Lease, violated: Mapping[str, AuditViolation], unreadable: Collection[str], now_ms: int
-) -> None:
-    known = {row.pipeline: row for row in _violation_rows(lease.cluster_id)}
-    gone = [row.pk for name, row in known.items() if name not in violated and name not in unreadable]
-    AuditViolationRecord.objects.filter(pk__in=gone).delete()
-    rows = [_row(lease, violation, known.get(name), now_ms) for name, violation in violated.items()]
-    write_rows(AuditViolationRecord, [row for row in rows if row is not None], ("cluster_id", "pipeline"))
 
 
 def _row(

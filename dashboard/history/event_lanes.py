@@ -41,11 +41,14 @@ class TimelineLanes:
 def read_lanes(cluster: str, application: str, time_range: TimeRange, *, now_ms: int) -> TimelineLanes:
     """Return the lanes of a range; groups and batches belong to no application."""
     clusters = visibility.clusters_named(cluster)[:_MOST_CLUSTERS]
+    queries = Query.objects.filter(cluster__in=[cluster.pk for cluster in clusters])
     return TimelineLanes(
         _open_too_long(clusters, application, time_range),
         _backlog(clusters, application or Tally.EVERY, time_range, now_ms),
         () if application else _lag(clusters, time_range, now_ms),
-        SlowestBatches((), 0) if application else _batches(clusters, time_range),
+        SlowestBatches((), 0)
+        if application
+        else slowest_batches(queries, time_range.from_ms, time_range.to_ms, most=MOST_BATCHES),
     )
 
 
@@ -94,8 +97,3 @@ def _lag(clusters: Sequence[Cluster], time_range: TimeRange, now_ms: int) -> Seq
         )
     ]
     return sorted(readings, key=lambda reading: -reading[1].worst)[:MOST_GROUPS]
-
-
-def _batches(clusters: Sequence[Cluster], time_range: TimeRange) -> SlowestBatches:
-    queries = Query.objects.filter(cluster__in=[cluster.pk for cluster in clusters])
-    return slowest_batches(queries, time_range.from_ms, time_range.to_ms, most=MOST_BATCHES)

@@ -180,42 +180,16 @@ def _coordinator(row: CoordinatorMoveRecord) -> Mapping[str, Any]:
 STREAMS = (
     EventStream(EventSource.FINDING, FindingRecord, "since_ms", _finding("opened")),
     EventStream(EventSource.FINDING, FindingRecord, "closed_at", _finding("closed")),
+    EventStream(EventSource.INCIDENT, IncidentEvent, "at_ms", _incident, cluster="incident__cluster"),
     EventStream(
-        EventSource.INCIDENT,
-        IncidentEvent,
-        "at_ms",
-        _incident,
-        "incident__cluster",
+        EventSource.ALERT, AlertChange, "at_ms", _alert, cluster="alert__cluster", subject="alert__subject"
     ),
     EventStream(
-        EventSource.ALERT,
-        AlertChange,
-        "at_ms",
-        _alert,
-        "alert__cluster",
-        "alert__subject",
+        EventSource.DELIVERY, Delivery, "ended_at", _delivery, subject="channel__name", beside=("channel",)
     ),
-    EventStream(
-        EventSource.DELIVERY,
-        Delivery,
-        "ended_at",
-        _delivery,
-        subject="channel__name",
-        beside=("channel",),
-    ),
-    EventStream(
-        EventSource.ACTION,
-        Action,
-        "started_ms",
-        _action("started"),
-        subject="subjects",
-    ),
-    EventStream(
-        EventSource.ACTION,
-        Action,
-        "ended_ms",
-        _action("ended"),
-        subject="subjects",
+    *(
+        EventStream(EventSource.ACTION, Action, f"{change}_ms", _action(change), subject="subjects")
+        for change in ("started", "ended")
     ),
     *(
         EventStream(
@@ -228,13 +202,7 @@ STREAMS = (
         )
         for change in ("opened", "closed")
     ),
-    EventStream(
-        EventSource.COORDINATOR,
-        CoordinatorMoveRecord,
-        "seen_ms",
-        _coordinator,
-        subject="",
-    ),
+    EventStream(EventSource.COORDINATOR, CoordinatorMoveRecord, "seen_ms", _coordinator, subject=""),
 )
 
 

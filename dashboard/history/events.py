@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from heapq import merge
 from typing import Literal
@@ -175,9 +175,16 @@ def _transitions(window: EventWindow, wanted: EventCriteria) -> Iterator[_Stream
 
 def _told(window: EventWindow, kinds: Sequence[TransitionKind], confidence: str) -> _StreamPart:
     at_us, row = window.rows_below(_TRANSITIONS)
-    page = history_queries.newest_transitions(
-        _criteria(window, kinds, confidence), limit=window.limit, before=(-(-at_us // 1_000), row)
+    criteria = history_queries.HistoryCriteria(
+        cluster=window.clusters[0].name if len(window.clusters) == 1 else "",
+        kinds=kinds,
+        confidence=confidence,
+        application=window.application,
+        q=window.q,
+        since_ms=window.range.from_ms,
     )
+    before = -(-at_us // 1_000), row
+    page = history_queries.newest_transitions(criteria, limit=window.limit, before=before)
     floor = None if page.searched_to_ms is None else page.searched_to_ms * 1_000
     return [_event(row) for row in page.items], floor
 
@@ -192,20 +199,6 @@ def _folded(window: EventWindow, kinds: Sequence[TransitionKind], confidence: st
     below = EventPlace(at_us, _ROUTINE, row)
     shown = [event for event in events if event.place < below][: window.limit]
     return shown, None if floor_ms is None else floor_ms * 1_000
-
-
-def _criteria(
-    window: EventWindow, kinds: Sequence[TransitionKind], confidence: str
-) -> history_queries.HistoryCriteria:
-    name = window.clusters[0].name if len(window.clusters) == 1 else ""
-    return history_queries.HistoryCriteria(
-        cluster=name,
-        kinds=kinds,
-        confidence=confidence,
-        application=window.application,
-        q=window.q,
-        since_ms=window.range.from_ms,
-    )
 
 
 def _event(row: TransitionRecord) -> TimelineEvent:
@@ -225,16 +218,12 @@ def incidents_of(events: Sequence[TimelineEvent]) -> Mapping[EventPlace, int]:
     """Return the number of the incident of each event that has one; of several, the newest."""
     findings = {event.place: event.place.row for event in events if event.source is EventSource.FINDING}
     findings |= _begun(_findings_of_alerts(events) | _findings_of_deliveries(events))
-    incidents = _incidents_by_finding(findings.values())
+    members = IncidentFinding.objects.filter(finding__in=set(findings.values())).order_by("pk")
+    incidents = dict(members.values_list("finding", "incident_id"))
     of_findings = {place: incidents[pk] for place, pk in findings.items() if pk in incidents}
     return of_findings | {
         event.place: event.number for event in events if event.source is EventSource.INCIDENT
     }
-
-
-def _incidents_by_finding(findings: Iterable[int]) -> Mapping[int, int]:
-    members = IncidentFinding.objects.filter(finding__in=set(findings)).order_by("pk")
-    return dict(members.values_list("finding", "incident_id"))
 
 
 def _begun(findings: Mapping[EventPlace, int]) -> dict[EventPlace, int]:

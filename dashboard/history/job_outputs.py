@@ -138,9 +138,6 @@ LOOK_EVERY_S = 5.0
 #: The trouble of a job that has not run yet.
 NONE_YET = "No reports yet"
 _OUTPUT = JobOutput("history", "[history] url", NONE_YET, "The reports cannot be read")
-Result = TypeVar("Result")
-
-
 #: The last answer by URL and cluster, with its end; the lock lets concurrent requests share one read.
 _answers: dict[tuple[str, str], tuple[float, Manifest | ReportTrouble | None]] = {}
 _lock = threading.Lock()
@@ -226,7 +223,7 @@ def _nothing_there(url: str, cluster: str) -> ReportTrouble:
     return ReportTrouble(NONE_YET, f"{where} is empty.", "Run the history job.")
 
 
-def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result | ReportTrouble:
+def _safely(url: str, manifest: Manifest, read: Callable[[], T]) -> T | ReportTrouble:
     """Return the result of `read`, or the trouble of its failure."""
     where = f"{both_spellings(url, to_url(url))}/{folder_of(manifest.cluster)}/parts"
     try:

@@ -157,7 +157,8 @@ def _lens(
     name: str,
 ) -> RecordLens:
     row = find_transaction(cluster, name) if name else None
-    ring = _ring(row)
+    kept = recent_ring(row.cluster_id, bytes(row.key)) if row else None
+    ring = transition_ring.unpack_ring(kept.packed, row.log_partition) if kept and row else ()
     ending = _ending(ring, look)
     watched = partition_queries.find_partition(cluster, *where)
     queries = lag.partition_readers(watched, most=_MOST_READERS) if watched else ()
@@ -176,11 +177,6 @@ def _lens(
         [batch for batch in read_by if batch.batch_id is not None],
         group_queries.partition_readers(watched.cluster_id, *where, most=_MOST_READERS) if watched else (),
     )
-
-
-def _ring(row: Transaction | None) -> Sequence[Transition]:
-    kept = recent_ring(row.cluster_id, bytes(row.key)) if row else None
-    return transition_ring.unpack_ring(kept.packed, row.log_partition) if kept and row else ()
 
 
 def _ending(ring: Sequence[Transition], look: OffsetLook) -> Transition | None:
