@@ -212,13 +212,10 @@ class _Usual:
         for name, packed in rows.values_list("application", "open_times").iterator():
             times[name].append(packed)
         return {
-            name: _longest(histograms.merge_histograms(map(histograms.unpack_histogram, hours)))
+            name: UsualCommit(sum(day.values()), int(histograms.quantile(day, 0.99) or 0))
             for name, hours in times.items()
+            for day in (histograms.merge_histograms(map(histograms.unpack_histogram, hours)),)
         }
-
-
-def _longest(times: histograms.Histogram) -> UsualCommit:
-    return UsualCommit(sum(times.values()), int(histograms.quantile(times, 0.99) or 0))
 
 
 def _grouped(

@@ -1,6 +1,6 @@
 """Find the readers that wait for open transactions, the transactions' partitions and coordinators."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -136,32 +136,21 @@ def with_missing_markers(
     }
     known = partition_queries.partitions_by_name(islice(names, _MOST_MARKERS))
     for transaction in listed:
-        yield (
-            replace(transaction, missing=_missing(cluster_id, transaction, known, opened))
-            if _is_decided(transaction, decided_before_ms)
-            else transaction
+        if not _is_decided(transaction, decided_before_ms):
+            yield transaction
+            continue
+        wheres = sorted(expand_partitions(transaction.partitions))
+        missing = tuple(
+            MissingMarker(*where, row.leader, tuple(row.replicas))
+            for where in wheres
+            if (row := known.get((cluster_id, *where))) is not None
+            and (row.leader is None or (*where, transaction.producer_id) in opened)
         )
+        yield replace(transaction, missing=missing)
 
 
 def _is_decided(transaction: OpenTransactionFacts, before_ms: int) -> bool:
     return transaction.state is not TransactionState.ONGOING and transaction.updated_ms <= before_ms
-
-
-def _missing(
-    cluster_id: int,
-    transaction: OpenTransactionFacts,
-    known: Mapping[partition_queries.Name, PartitionRecord],
-    opened: Collection[tuple[str, int, int]],
-) -> tuple[MissingMarker, ...]:
-    rows = [
-        (where, known.get((cluster_id, *where)))
-        for where in sorted(expand_partitions(transaction.partitions))
-    ]
-    return tuple(
-        MissingMarker(*where, row.leader, tuple(row.replicas))
-        for where, row in rows
-        if row is not None and (row.leader is None or (*where, transaction.producer_id) in opened)
-    )
 
 
 def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:

@@ -102,7 +102,12 @@ def save_findings(
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         rows = {bytes(row.fingerprint): row for row in finding_queries.open_in_cluster(lease.cluster_id)}
         shown = {key: finding for key, finding in wanted.items() if key not in waiting}
-        replaced = [rows.pop(key) for key in list(rows) if _is_other(rows[key], shown.get(key))]
+        # The rule found another transaction, batch or start than the row's.
+        replaced = [
+            rows.pop(key)
+            for key, finding in shown.items()
+            if key in rows and not is_same_instance(rows[key].instance, finding.instance)
+        ]
         news = [_row(lease, key, finding, now_ms) for key, finding in shown.items() if key not in rows]
         changed = [row for key, row in rows.items() if key in shown and _reword(row, shown[key])]
         missing = [row for key, row in rows.items() if key not in wanted]
@@ -122,11 +127,6 @@ def save_findings(
         open_rows = [*(row for row in rows.values() if row.pk not in left), *news]
         if incident_store.save_incidents(lease.cluster_id, open_rows, facts, now_ms=now_ms):
             write.notify_after_commit("incidents")
-
-
-def _is_other(row: FindingRecord, finding: Finding | None) -> bool:
-    """Whether a rule's finding is now about another transaction, batch or start than its row."""
-    return finding is not None and not is_same_instance(row.instance, finding.instance)
 
 
 def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:
@@ -178,15 +178,11 @@ def _reword(row: FindingRecord, finding: Finding) -> bool:
     words = {name: getattr(finding, name) for name in _WORDS} | {"affected": list(finding.affected)}
     words["severity"] = finding.severity.value
     words["instance"] = finding.instance or row.instance
-    words["since_ms"] = _since_ms(row, finding)
+    words["since_ms"] = row.since_ms if finding.since_ms is None else finding.since_ms
+    if row.complete:
+        # A continuing finding keeps its earliest start.
+        words["since_ms"] = min(row.since_ms, words["since_ms"])
     differs = any(getattr(row, name) != value for name, value in words.items())
     for name, value in words.items():
         setattr(row, name, value)
     return differs
-
-
-def _since_ms(row: FindingRecord, finding: Finding) -> int:
-    """Return the start: a continuing finding keeps its earliest start."""
-    if finding.since_ms is None:
-        return row.since_ms
-    return min(row.since_ms, finding.since_ms) if row.complete else finding.since_ms

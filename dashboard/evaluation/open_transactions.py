@@ -16,7 +16,7 @@ from dashboard.series.store import SeriesSample, extend_span, open_subjects, sav
 from fenceline.findings import EVERYWHERE, Sense, Visibility
 from fenceline.kafka.applications import application_of
 from fenceline.series.points import APPLICATION
-from fenceline.snapshot import PinnedPartition, Snapshot
+from fenceline.snapshot import Snapshot
 
 #: The minimum interval between the points of one series.
 APART_MS = 5_000
@@ -82,13 +82,10 @@ def _blocked(snapshot: Snapshot) -> Mapping[str, int]:
     """
     offsets: Counter[str] = Counter()
     for partition in snapshot.partitions:
-        offsets[_blocker(partition)] += max(0, partition.high_watermark - partition.lso)
+        name = partition.pins[0].transactional_id if partition.pins else ""
+        application = application_of(name).application if name else Tally.EVERY
+        offsets[application] += max(0, partition.high_watermark - partition.lso)
     return offsets
-
-
-def _blocker(partition: PinnedPartition) -> str:
-    name = partition.pins[0].transactional_id if partition.pins else ""
-    return application_of(name).application if name else Tally.EVERY
 
 
 def _names(cluster_id: int, opened: Mapping[str, tuple[int, int]], blocked: Mapping[str, int]) -> list[str]:

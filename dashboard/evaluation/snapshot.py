@@ -115,7 +115,7 @@ class SnapshotReader:
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
         """Return the current input of the rules."""
         rows = _lookers(self._cluster.pk)
-        gaps = tuple(self._gaps())
+        gaps = tuple(record_of(VisibilityGap, row) for row in _open_gaps(self._cluster.pk))
         clocks = self._clocks()
         ahead: Clocks = {number: ahead_ms for number, (ahead_ms, _) in clocks.items()}
         partitions = tuple(self._partitions())
@@ -147,10 +147,6 @@ class SnapshotReader:
             timeouts=lately.timeouts,
             places=self._places(gaps, rows, transactions, partitions, groups, queries, flink_jobs),
         )
-
-    def _gaps(self) -> Iterator[VisibilityGap]:
-        for row in _open_gaps(self._cluster.pk):
-            yield record_of(VisibilityGap, row)
 
     def _clocks(self) -> _PartitionClocks:
         columns = ("partition", "clock_ms", "since_ms")
@@ -195,7 +191,9 @@ class SnapshotReader:
             )
 
     def _partitions(self) -> Iterator[PinnedPartition]:
-        pins = self._pins()
+        pins = grouped(
+            ((row.topic, row.partition), record_of(Pin, row)) for row in _pin_rows(self._cluster.pk)
+        )
         for row in _pinned_partitions(self._cluster.pk):
             yield PinnedPartition(
                 row.topic,
@@ -207,16 +205,12 @@ class SnapshotReader:
                 tuple(sorted(pins.get((row.topic, row.partition), ()), key=attrgetter("start_offset"))),
             )
 
-    def _pins(self) -> Mapping[tuple[str, int], Sequence[Pin]]:
-        return grouped(
-            ((row.topic, row.partition), record_of(Pin, row)) for row in _pin_rows(self._cluster.pk)
-        )
-
     def _groups(self) -> Iterator[BlockedGroup]:
         names = {row.pk: (row.group_id, row.log_partition) for row in _blocked_groups(self._cluster.pk)}
         if not names:
             return
-        pinned = self._pinned_offsets()
+        offsets_rows = PartitionRecord.objects.filter(cluster=self._cluster, topic=OFFSETS_TOPIC)
+        pinned = dict(offsets_rows.values_list("partition", "pinned_ms"))
         offsets: dict[int, list[BlockedOffset]] = defaultdict(list)
         blocks = Q(unstable=True) | ~Q(waiting="")
         for pk, *fields in GroupOffset.objects.filter(blocks, group__in=names).values_list(*_OFFSET):
@@ -224,10 +218,6 @@ class SnapshotReader:
         for pk, offsets_of_group in offsets.items():
             name, log = names[pk]
             yield BlockedGroup(name, tuple(offsets_of_group), None if log is None else pinned.get(log))
-
-    def _pinned_offsets(self) -> Mapping[int, int | None]:
-        rows = PartitionRecord.objects.filter(cluster=self._cluster, topic=OFFSETS_TOPIC)
-        return dict(rows.values_list("partition", "pinned_ms"))
 
     def _places(
         self,
