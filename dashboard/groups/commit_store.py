@@ -6,6 +6,7 @@ last. Pages are not notified, because the collector of groups reads these rows.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -190,7 +191,6 @@ def _count_newer(row: Collector, newer: Mapping[int, int]) -> None:
     """Add to the counts of records of newer types in a row's `detail`, which no page shows."""
     if not newer:
         return
-    counts = dict(row.detail.get("newer_types", {}))
-    for kind, number in newer.items():
-        counts[str(kind)] = counts.get(str(kind), 0) + number
-    row.detail |= {"newer_types": counts}
+    counts = Counter(row.detail.get("newer_types", {}))
+    counts.update({str(kind): number for kind, number in newer.items()})
+    row.detail |= {"newer_types": dict(counts)}

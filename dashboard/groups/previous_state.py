@@ -23,6 +23,7 @@ from dashboard.runtime.collector_names import OFFSETS
 from dashboard.runtime.leases import Lease
 from fenceline.decode.consumer_offsets import Member
 from fenceline.facts import TopicPartition, expand_partitions
+from fenceline.grouping import grouped
 from fenceline.kafka import offset_histories as ends
 from fenceline.kafka.commits import TOPIC, unpack_commits, unpack_members
 from fenceline.kafka.fold.counting import LINK_SPAN_MS
@@ -49,7 +50,7 @@ class PreviousGroups:
     members: Mapping[str, Mapping[str, Member]]
     #: Packed histories of ends, and the newest end.
     ends: Mapping[TopicPartition, tuple[str, EndOffset | None]]
-    #: Open transactions by partition, oldest first.
+    #: Blockers by partition, oldest first: from the leaders' answers, else from open transactions' records.
     holders: Mapping[TopicPartition, Sequence[GroupBlocker]]
     #: Open transactions by partition of `__consumer_offsets`.
     committing: Mapping[int, Sequence[GroupBlocker]]
@@ -119,14 +120,19 @@ class GroupRows:
         logged: defaultdict[str, dict[TopicPartition, Logged]] = defaultdict(dict)
         for name, where, logged_commit in self._logged_rows():
             logged[name][where] = logged_commit
+        open_in, pinned = grouped(self._open_in()), grouped(self._pinned())
         return PreviousGroups(
             groups={row.group_id: row for row in Group.objects.filter(cluster_id=self._cluster_id)},
             stood=self._stood(),
             logged=logged,
             members=self._members(),
             ends=self._ends(),
-            holders=self._holders(),
-            committing=self._committing(),
+            holders={**{where: _one_of(blockers) for where, blockers in open_in.items()}, **pinned},
+            committing={
+                where.partition: _one_of([blocker._replace(pending=True) for blocker in blockers])
+                for where, blockers in open_in.items()
+                if where.topic == TOPIC
+            },
         )
 
     def _tail_lives(self) -> bool:
@@ -168,24 +174,10 @@ class GroupRows:
             for topic, number, packed, seen_ms, lso, high_watermark in columns.iterator(5_000)
         }
 
-    def _holders(self) -> Mapping[TopicPartition, Sequence[GroupBlocker]]:
-        """Return blockers by partition, from the leaders' answers, else from open transactions' records."""
-        open_in: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
-        for where, blocker in self._open_in():
-            open_in[where].append(blocker)
-        pinned: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
-        pins = PinRecord.objects.filter(cluster_id=self._cluster_id).order_by("start_offset")
-        for pin in pins:
+    def _pinned(self) -> Iterator[tuple[TopicPartition, GroupBlocker]]:
+        for pin in PinRecord.objects.filter(cluster_id=self._cluster_id).order_by("start_offset"):
             who = pin.producer_id, pin.producer_epoch, pin.transactional_id
-            pinned[TopicPartition(pin.topic, pin.partition)].append(GroupBlocker(*who, pin.start_offset))
-        return {where: _one_of(blockers) for where, blockers in open_in.items()} | pinned
-
-    def _committing(self) -> Mapping[int, Sequence[GroupBlocker]]:
-        blockers_by_partition: defaultdict[int, list[GroupBlocker]] = defaultdict(list)
-        for where, blocker in self._open_in():
-            if where.topic == TOPIC:
-                blockers_by_partition[where.partition].append(blocker._replace(pending=True))
-        return {number: _one_of(blockers) for number, blockers in blockers_by_partition.items()}
+            yield TopicPartition(pin.topic, pin.partition), GroupBlocker(*who, pin.start_offset)
 
     def _open_in(self) -> Iterator[tuple[TopicPartition, GroupBlocker]]:
         opened = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)

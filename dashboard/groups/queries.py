@@ -40,6 +40,9 @@ MOST_WAITING = 5_000
 #: Maximum listed groups for which a transaction may commit.
 _MOST_CANDIDATES = 10
 _RANK = rank_of("status", [status.value for status in WORST_STATUSES])
+#: The figures of a group that a family sums; of lags in time it has the longest.
+_FIGURES = ("lag_lso", "lag_hw", "lag_ms", "blocked", "unstable", "members")
+_SORTED_BY = {"lag": "lag_hw", "unread": "lag_lso", "behind": "lag_ms"}
 #: The longest wait first, with an explicit place for NULL, which databases sort differently.
 _LONGEST = OrderBy(F("waiting_ms"), nulls_first=True)
 
@@ -211,13 +214,8 @@ def _folded(rows: QuerySet[Group]) -> QuerySet[Any, Any]:
             one=Max("group_id"),
             number=Count("id"),
             rank=Min(_RANK),
-            unread=Sum("lag_lso"),
-            lag=Sum("lag_hw"),
-            behind=Max("lag_ms"),
             known=Count("lag_hw"),
-            stuck=Sum("blocked"),
-            shaky=Sum("unstable"),
-            people=Sum("members"),
+            **{f"all_{name}": (Max if name == "lag_ms" else Sum)(name) for name in _FIGURES},
         )
     )
 
@@ -228,20 +226,14 @@ def _family(folded: Mapping[str, Any]) -> dict[str, Any]:
         "name": folded["family"],
         "number": folded["number"],
         "status": WORST_STATUSES[folded["rank"]].value,
-        "lag_lso": folded["unread"],
-        "lag_hw": folded["lag"],
-        "lag_ms": folded["behind"],
         "partial": folded["known"] < folded["number"],
-        "blocked": folded["stuck"],
-        "unstable": folded["shaky"],
-        "members": folded["people"],
         "group": None,
+        **{name: folded[f"all_{name}"] for name in _FIGURES},
     }
 
 
 def _alone(row: Group) -> dict[str, Any]:
-    names = ("status", "lag_lso", "lag_hw", "lag_ms", "blocked", "unstable", "members")
-    shown = {name: getattr(row, name) for name in names}
+    shown = {name: getattr(row, name) for name in ("status", *_FIGURES)}
     return {"cluster": row.cluster.name, "name": row.group_id, "number": 1, "group": row, **shown}
 
 
@@ -312,14 +304,14 @@ def _waiter(offset: GroupOffset, blocker: GroupBlocker) -> BlockedReader:
 
 def _order(wanted: SortedGroups, *, alone: bool) -> Sequence[OrderBy]:
     """Return the order of groups, or of families, whose columns are sums."""
-    blocked, lag, unread, behind = (
-        ("blocked", "lag_hw", "lag_lso", "lag_ms") if alone else ("stuck", "lag", "unread", "behind")
+    figures = {name: F(name if alone else f"all_{name}") for name in _FIGURES}
+    by: list[Expression | F] = (
+        [F("group_id"), F("cluster_id")] if alone else [F("family"), F("cluster__name")]
     )
-    name = ["group_id", "cluster_id"] if alone else ["family", "cluster__name"]
-    chosen = {"lag": [F(lag)], "unread": [F(unread)], "behind": [F(behind)]}.get(wanted.sort, [])
-    by: list[Expression | F] = [*chosen, *map(F, name)]
     if wanted.sort == "worst":
-        by = [_RANK if alone else F("rank"), F(blocked) * -1, F(lag) * -1, *by]
+        by = [_RANK if alone else F("rank"), figures["blocked"] * -1, figures["lag_hw"] * -1, *by]
+    elif wanted.sort != "name":
+        by.insert(0, figures[_SORTED_BY[wanted.sort]])
     return sorted_columns(wanted, *by)
 
 
@@ -328,7 +320,9 @@ def group_stores(row: Group) -> Sequence[Mapping[str, Any]]:
 
     `offsets` is the most that a rebuild reads, None if unknown.
     """
-    if not (row.stores or _is_streams(row)):
+    members = GroupRecord.objects.filter(cluster=row.cluster_id, key=row.key)
+    # A client id of a Kafka Streams thread shows that the group has stores.
+    if not row.stores and not any(THREAD in packed for packed in members.values_list("members", flat=True)):
         return ()
     logs = _changelogs(row)
     stores: Sequence[StreamsStore] = (
@@ -340,14 +334,6 @@ def group_stores(row: Group) -> Sequence[Mapping[str, Any]]:
         {**store._asdict(), "name": store.name_in(row.group_id), "offsets": logs.get(store.changelog)}
         for store in stores
     ]
-
-
-def _is_streams(row: Group) -> bool:
-    """Whether a member's client id is from a Kafka Streams thread."""
-    members = GroupRecord.objects.filter(cluster=row.cluster_id, key=row.key).values_list(
-        "members", flat=True
-    )
-    return any(THREAD in packed for packed in members)
 
 
 def _changelogs(row: Group) -> Mapping[str, int | None]:

@@ -126,18 +126,14 @@ def _changed(
     }
     if old is not None and not offsets and not gone and not _is_news(old, row):
         return None
-    dropped = [(where, offset) for where in gone if (offset := _unread_from(before[where])) is not None]
-    return _Changed(key, name, row, offsets, gone, dropped, _sample(name, observed_group, row))
-
-
-def _unread_from(stood: Stood) -> int | None:
-    """Return the offset of the first unread record; None if all are read, or nothing is committed."""
-    return None if stood.lag_hw == 0 else stood.offset
-
-
-def _sample(name: str, observed_group: SeenGroup, row: Mapping[str, Any]) -> SeriesSample:
-    """Return the figures of a row; None values if one of the group's partitions could not be read."""
-    return SeriesSample(name, None if observed_group.error else tuple(row[column] for column in _SERIES))
+    dropped = [
+        (where, offset)
+        for where in gone
+        if (offset := before[where].offset) is not None and before[where].lag_hw != 0
+    ]
+    # No figures if one of the group's partitions could not be read.
+    sample = SeriesSample(name, None if observed_group.error else tuple(row[column] for column in _SERIES))
+    return _Changed(key, name, row, offsets, gone, dropped, sample)
 
 
 def _stands(
