@@ -6,7 +6,7 @@ after the last one.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import connection
@@ -24,7 +24,7 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.partitions.queries import pin_of
-from dashboard.runtime import collector_store, notify
+from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.leases import Lease
@@ -170,15 +170,10 @@ def _save_rest(
         if observation.gaps is not None:
             gaps = {scope: (now_ms, reason) for scope, reason in observation.gaps.items()}
             news = collector_store.save_gaps(lease, gaps, now_ms) or news
-        for kind in _kinds(observation, news=news):
-            write.notify_after_commit(kind)
-
-
-def _kinds(observation: ObservedPartitions, *, news: bool) -> Iterator[notify.Kind]:
-    if observation.rows or observation.gone or observation.pins or observation.ended:
-        yield "partitions"
-    if news:
-        yield "collectors"
+        if observation.rows or observation.gone or observation.pins or observation.ended:
+            write.notify_after_commit("partitions")
+        if news:
+            write.notify_after_commit("collectors")
 
 
 def _write(
@@ -296,8 +291,7 @@ def save_replicas(
                     "leads": broker == leader,
                     "seen_ms": now_ms,
                     "writers": fields_of(writers) if writers is not None and broker == leader else None,
-                    **_columns(producers, ids),
-                    **_before(answered.get(broker), producers),
+                    **_answer(producers, answered.get(broker), ids),
                 },
             )
         write.notify_after_commit("partitions")
@@ -309,14 +303,11 @@ def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
     return tuple(rows.values_list("replicas", flat=True).first() or ())
 
 
-def _columns(answer: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
+def _answer(
+    answer: Sequence[ProducerState] | str, known: ReplicaLook | None, ids: Mapping[int, str]
+) -> Mapping[str, object]:
     if isinstance(answer, str):
         return {"producers": [], "error": answer}
     named = [{**state._asdict(), "transactional_id": ids.get(state.producer_id, "")} for state in answer]
-    return {"producers": named, "error": ""}
-
-
-def _before(known: ReplicaLook | None, answer: Sequence[ProducerState] | str) -> dict[str, object]:
-    if known is None or isinstance(answer, str):
-        return {}
-    return {"producers_before": known.producers, "before_ms": known.seen_ms}
+    before = {"producers_before": known.producers, "before_ms": known.seen_ms} if known else {}
+    return {"producers": named, "error": "", **before}
