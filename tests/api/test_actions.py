@@ -10,6 +10,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster
 from fenceline.plans.plan import LIVES_MS
 from tests.api.conftest import Call
+from tests.cases import cases
 from tests.web import factories, roles
 
 pytestmark = pytest.mark.django_db
@@ -77,13 +78,10 @@ def test_a_plan_is_executed_with_what_was_seen_and_once(call: Call, sent: list[A
     assert "token ci-operator executes this plan right now" in other["detail"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "said"),
-    [
-        ({"digest": "0" * 64}, 409, "digest differs"),
-        ({"confirm": "payments"}, 422, "type exactly that"),
-        ({"reason": "\0"}, 422, "NUL"),
-    ],
+@cases(
+    ({"digest": "0" * 64}, 409, "digest differs"),
+    ({"confirm": "payments"}, 422, "type exactly that"),
+    ({"reason": "\0"}, 422, "NUL"),
 )
 def test_what_is_not_confirmed_rightly_is_a_problem(
     call: Call, sent: list[Any], fields: dict[str, str], status: int, said: str
@@ -121,16 +119,13 @@ def test_another_person_confirms_where_two_are_asked_for(call: Call, sent: list[
     assert (told["planned_by"], told["executed_by"]) == ("the operator", "the admin")
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "said"),
-    [
-        ({"cluster": "nowhere"}, 404, "No cluster “nowhere” is configured."),
-        ({"act": "explode"}, 422, "act"),
-        ({"subjects": []}, 422, "subjects"),
-        ({"subjects": [f"id-{n}" for n in range(51)]}, 422, "subjects"),
-        ({"force": True}, 403, "needs the role admin"),
-        ({}, 409, "No plan can be made for prod"),
-    ],
+@cases(
+    ({"cluster": "nowhere"}, 404, "No cluster “nowhere” is configured."),
+    ({"act": "explode"}, 422, "act"),
+    ({"subjects": []}, 422, "subjects"),
+    ({"subjects": [f"id-{n}" for n in range(51)]}, 422, "subjects"),
+    ({"force": True}, 403, "needs the role admin"),
+    ({}, 409, "No plan can be made for prod"),
 )
 def test_no_plan_is_a_problem_that_says_why(
     call: Call, asked: dict[str, Any], status: int, said: str

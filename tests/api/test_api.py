@@ -20,6 +20,7 @@ from dashboard.transactions import store
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
 from tests.api.conftest import Ask
 from tests.api.description import description
+from tests.cases import cases
 from tests.factories import tail_batch
 from tests.web import roles
 
@@ -155,18 +156,15 @@ def test_an_unknown_address_is_a_problem_whatever_the_method(path: str, method: 
         assert answer.json()["status"] == 404
 
 
-@pytest.mark.parametrize(
-    ("path", "methods"),
-    [
-        ("/api/v1/transactions", "GET"),
-        ("/api/v1/transactions/prod/a", "GET"),
-        ("/api/v1/silences", "GET, POST"),
-        ("/api/v1/channels/1", "DELETE, GET, PATCH"),
-        ("/api/v1/actions/plan", "POST"),
-        ("/ingest/v1/progress", "POST"),
-    ],
+@cases(
+    ("/api/v1/transactions", "GET"),
+    ("/api/v1/transactions/prod/a", "GET"),
+    ("/api/v1/silences", "GET, POST"),
+    ("/api/v1/channels/1", "DELETE, GET, PATCH"),
+    ("/api/v1/actions/plan", "POST"),
+    ("/ingest/v1/progress", "POST"),
 )
-def test_a_wrong_method_is_a_problem_that_names_the_right_ones(path: str, methods: str, token: str) -> None:
+def test_a_wrong_method_is_a_problem_that_names_the_right_ones(token: str, path: str, methods: str) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     for method in {*METHODS, "BREW"} - set(methods.split(", ")):
         answer = Client(enforce_csrf_checks=True).generic(method, path, "{}", headers=headers)

@@ -19,6 +19,7 @@ from dashboard.api.list_files import LISTS
 from dashboard.models import Cluster
 from tests.api.conftest import Ask, all_items
 from tests.api.description import operations, words_of
+from tests.cases import cases
 from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -118,15 +119,12 @@ def test_no_text_of_a_cell_is_a_formula(prod: Cluster, name: str) -> None:
     assert not [each for each in names if each.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
-@pytest.mark.parametrize(
-    ("url", "status", "says"),
-    [
-        ("transactions.csv?state=nowhere", 422, "query.state"),
-        ("transactions.xlsx", 422, "path.form"),
-        ("secrets.csv", 404, "secrets: no list; one of actions, alerts,"),
-        ("events.json?from=2026-02-01&to=2026-01-01", 400, "from: "),
-        ("transactions.csv?application=a%00", 422, "query."),
-    ],
+@cases(
+    ("transactions.csv?state=nowhere", 422, "query.state"),
+    ("transactions.xlsx", 422, "path.form"),
+    ("secrets.csv", 404, "secrets: no list; one of actions, alerts,"),
+    ("events.json?from=2026-02-01&to=2026-01-01", 400, "from: "),
+    ("transactions.csv?application=a%00", 422, "query."),
 )
 def test_a_wrong_request_gets_a_text_and_no_file(prod: Cluster, url: str, status: int, says: str) -> None:
     found, text = download(url)
@@ -139,13 +137,10 @@ def test_the_audit_log_is_for_admins(prod: Cluster) -> None:
     assert download("audit.csv")[0] == 200
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "transactions?state=open&page=1&sort=updated", "partitions?q=pay", "groups?q=bill",
-        "events?last=24h", "alerts?state=resolved", "incidents?state=all",
-        "transactions?application=inventory-sync",
-    ],
+@cases(
+    "transactions?state=open&page=1&sort=updated", "partitions?q=pay", "groups?q=bill",
+    "events?last=24h", "alerts?state=resolved", "incidents?state=all",
+    "transactions?application=inventory-sync",
 )  # fmt: skip
 def test_a_page_links_the_files_of_its_list(prod: Cluster, path: str) -> None:
     noun, _, query = path.partition("?")

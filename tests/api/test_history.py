@@ -18,6 +18,7 @@ from dashboard.runtime.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES
 from fenceline.history.reports import Manifest
 from tests.api.conftest import Ask, all_items
+from tests.cases import cases
 from tests.web import factories, history_reports, scenarios
 from tests.web.history_reports import manifest, report
 
@@ -47,16 +48,13 @@ def test_cursors_walk_through_every_transition_once_newest_first(ask: Ask) -> No
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize(
-    ("query", "wanted"),
-    [
-        ("kind=takeover", {"kind": "takeover"}),
-        ("confidence=ambiguous", {"confidence": "ambiguous"}),
-        ("application=payments", {"application": "payments"}),
-        ("application=payments&kind=reinit", {"application": "payments", "kind": "reinit"}),
-        ("transactional_id=payments-1", {"transactional_id": "payments-1"}),
-        ("transactional_id=bad%5Cescape", {"transactional_id": "none"}),
-    ],
+@cases(
+    ("kind=takeover", {"kind": "takeover"}),
+    ("confidence=ambiguous", {"confidence": "ambiguous"}),
+    ("application=payments", {"application": "payments"}),
+    ("application=payments&kind=reinit", {"application": "payments", "kind": "reinit"}),
+    ("transactional_id=payments-1", {"transactional_id": "payments-1"}),
+    ("transactional_id=bad%5Cescape", {"transactional_id": "none"}),
 )
 def test_filters(ask: Ask, query: str, wanted: dict[str, object]) -> None:
     assert places(all_items(ask, f"transitions?limit=5&{query}")) == expected(**wanted)
@@ -195,14 +193,11 @@ def test_an_application_and_a_rank_narrow_the_ids(ask: Ask, manifest: Manifest) 
     assert aborts == sorted(aborts, reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "said"),
-    [
-        ("cluster=nowhere", 404, "No cluster"),
-        ("first_day=2026-12-01&last_day=2026-11-01", 400, "begin before they end"),
-        ("first_day=2000-01-01", 400, "up to 1100 days"),
-        ("first_day=yesterday", 422, "first_day"),
-    ],
+@cases(
+    ("cluster=nowhere", 404, "No cluster"),
+    ("first_day=2026-12-01&last_day=2026-11-01", 400, "begin before they end"),
+    ("first_day=2000-01-01", 400, "up to 1100 days"),
+    ("first_day=yesterday", 422, "first_day"),
 )
 def test_a_bad_question_is_told(ask: Ask, manifest: Manifest, query: str, status: int, said: str) -> None:
     assert said in str(ask(f"history/days?{query}", status))

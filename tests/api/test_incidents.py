@@ -19,6 +19,7 @@ from dashboard.models import (
 )
 from fenceline.alerts.engine import Alerting
 from tests.api.conftest import Ask, Call
+from tests.cases import cases
 from tests.receivers import Receiver
 from tests.web import factories
 
@@ -223,23 +224,20 @@ def test_matchers_are_text_or_a_list(call: Call) -> None:
     assert call("post", "silences", body, status=422)["errors"][0]["in"] == "body.starts"
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        ({"matchers": "x"}, "body.matchers"),
-        ({"matchers": [{"label": "team", "operator": "~", "value": "x"}]}, "body.matchers"),
-        ({"matchers": [{"label": "colour", "value": "x"}]}, "body.matchers"),
-        ({"matchers": [{"label": "team", "operator": "=~", "value": "("}]}, "body.matchers"),
-        ({"matchers": [{"label": "team", "value": "a\0"}]}, "body.matchers"),
-        ({"matchers": []}, "body.matchers"),
-        ({"matchers": [{"label": "team", "value": "x"}] * 30}, "body.matchers"),
-        ({"reason": ""}, "body.reason"),
-        ({"reason": "\0"}, "body.reason"),
-        ({"duration_s": None}, "body.ends"),
-        ({"ends_at": "2020-01-01T00:00:00Z"}, "body.ends"),
-        ({"starts_at": "2020-01-01T00:00:00Z"}, "body.starts"),
-        ({"duration_s": 1e8}, "body.ends"),
-    ],
+@cases(
+    ({"matchers": "x"}, "body.matchers"),
+    ({"matchers": [{"label": "team", "operator": "~", "value": "x"}]}, "body.matchers"),
+    ({"matchers": [{"label": "colour", "value": "x"}]}, "body.matchers"),
+    ({"matchers": [{"label": "team", "operator": "=~", "value": "("}]}, "body.matchers"),
+    ({"matchers": [{"label": "team", "value": "a\0"}]}, "body.matchers"),
+    ({"matchers": []}, "body.matchers"),
+    ({"matchers": [{"label": "team", "value": "x"}] * 30}, "body.matchers"),
+    ({"reason": ""}, "body.reason"),
+    ({"reason": "\0"}, "body.reason"),
+    ({"duration_s": None}, "body.ends"),
+    ({"ends_at": "2020-01-01T00:00:00Z"}, "body.ends"),
+    ({"starts_at": "2020-01-01T00:00:00Z"}, "body.starts"),
+    ({"duration_s": 1e8}, "body.ends"),
 )
 def test_what_cannot_be_a_silence_is_a_422_that_names_the_field(
     call: Call, asked: dict[str, Any], field: str
@@ -250,9 +248,7 @@ def test_what_cannot_be_a_silence_is_a_422_that_names_the_field(
     assert not Silence.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "asked", [{"duration_s": -1}, {"duration_s": 1e300}, {"reason": 7}, {"matchers": "x" * 60_000}]
-)
+@cases({"duration_s": -1}, {"duration_s": 1e300}, {"reason": 7}, {"matchers": "x" * 60_000})
 def test_what_has_the_wrong_shape_is_a_422(call: Call, asked: dict[str, Any]) -> None:
     assert call("post", "silences", SILENCE | asked, status=422)["errors"]
 
@@ -298,19 +294,16 @@ def test_a_channel_lives(call: Call, receiver: Receiver) -> None:
     assert not Channel.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        ({"name": "taken"}, "body.name"),
-        ({"kind": "pigeon"}, "body.kind"),
-        ({"url": "http://10.0.0.1/"}, "body.url"),
-        ({"min_severity": "fatal"}, "body.min_severity"),
-        ({"matchers": "team"}, "body.matchers"),
-        ({"group_by": ["colour"]}, "body.group_by"),
-        ({"group_by": ["a\0"]}, "body.group_by"),
-        ({"group_wait_s": -1}, "body.group_wait_s"),
-        ({"repeat_interval_s": 1e12}, "body.repeat_interval_s"),
-    ],
+@cases(
+    ({"name": "taken"}, "body.name"),
+    ({"kind": "pigeon"}, "body.kind"),
+    ({"url": "http://10.0.0.1/"}, "body.url"),
+    ({"min_severity": "fatal"}, "body.min_severity"),
+    ({"matchers": "team"}, "body.matchers"),
+    ({"group_by": ["colour"]}, "body.group_by"),
+    ({"group_by": ["a\0"]}, "body.group_by"),
+    ({"group_wait_s": -1}, "body.group_wait_s"),
+    ({"repeat_interval_s": 1e12}, "body.repeat_interval_s"),
 )
 def test_what_cannot_be_a_channel_is_a_422_that_names_the_field(
     call: Call, receiver: Receiver, asked: dict[str, Any], field: str

@@ -17,6 +17,7 @@ from fenceline.decode import text
 from fenceline.kafka.added_offsets import unpack_offsets
 from tests.api.conftest import Ask, all_items
 from tests.api.description import operations
+from tests.cases import cases
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -107,26 +108,23 @@ def cursor(*after: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(after).encode()).decode().rstrip("=")
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "%00",
-        "!",
-        "é",
-        "YWJj",
-        cursor(),
-        cursor(1, 2),
-        cursor(1.5, True),
-        cursor("applications", 1, True),
-        cursor("applications", "prod", "\ud800"),
-        cursor("applications", "prod", "\0"),
-        cursor("transitions-newest", -1, 0),
-        cursor("transitions-newest", 2**63, 0),
-        cursor("transitions-told", 1, 2),
-        cursor("transactions-by-id", "prod", "a", 1),
-        base64.urlsafe_b64encode(b"[" * 5_000).decode(),
-        base64.urlsafe_b64encode(b"[" + b"9" * 5_000 + b"]").decode(),
-    ],
+@cases(
+    "%00",
+    "!",
+    "é",
+    "YWJj",
+    cursor(),
+    cursor(1, 2),
+    cursor(1.5, True),
+    cursor("applications", 1, True),
+    cursor("applications", "prod", "\ud800"),
+    cursor("applications", "prod", "\0"),
+    cursor("transitions-newest", -1, 0),
+    cursor("transitions-newest", 2**63, 0),
+    cursor("transitions-told", 1, 2),
+    cursor("transactions-by-id", "prod", "a", 1),
+    base64.urlsafe_b64encode(b"[" * 5_000).decode(),
+    base64.urlsafe_b64encode(b"[" + b"9" * 5_000 + b"]").decode(),
 )
 def test_a_cursor_of_nobody_is_refused(ask: Ask, written: str) -> None:
     for name in "applications", "transactions", "transitions":
@@ -226,16 +224,13 @@ def test_a_partition_is_told_with_what_holds_it(ask: Ask, prod: Cluster) -> None
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        ("", ["a-0", "a-1", "b-0"]),
-        ("internal=true", ["__consumer_offsets-17", "a-0", "a-1", "b-0"]),
-        ("verdict=pinned", ["b-0"]),
-        ("verdict=clear", ["a-0", "a-1"]),
-        ("topic=a", ["a-0", "a-1"]),
-        ("q=a-1", ["a-1"]),
-    ],
+@cases(
+    ("", ["a-0", "a-1", "b-0"]),
+    ("internal=true", ["__consumer_offsets-17", "a-0", "a-1", "b-0"]),
+    ("verdict=pinned", ["b-0"]),
+    ("verdict=clear", ["a-0", "a-1"]),
+    ("topic=a", ["a-0", "a-1"]),
+    ("q=a-1", ["a-1"]),
 )
 def test_partitions_are_filtered_and_walked_through(
     ask: Ask, prod: Cluster, query: str, names: list[str]

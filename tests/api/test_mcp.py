@@ -20,6 +20,7 @@ from dashboard.mcp.tools import LONGEST_ANSWER, OPERATIONS, answer_text, describ
 from dashboard.models import Action, Cluster, Token
 from dashboard.system.tokens import token_digest
 from dashboard.web.server.serving import RequestThreads
+from tests.cases import cases
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -147,13 +148,10 @@ def test_null_is_what_is_not_asked_for(prod: Cluster) -> None:
     assert text_of(call("viewer", "explain_incident", number=None)) == "explain_incident needs number."
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("x\u202e" * 50_000, {}),
-        ("get_group", {"cluster": "prod", "group": "\u202e" * 5_000}),
-        ("get_query", {"query": "caf\xe9\u202e"}),
-    ],
+@cases(
+    ("x\u202e" * 50_000, {}),
+    ("get_group", {"cluster": "prod", "group": "\u202e" * 5_000}),
+    ("get_query", {"query": "caf\xe9\u202e"}),
 )
 def test_errors_are_bounded_and_ascii_too(prod: Cluster, tool: str, arguments: dict[str, Any]) -> None:
     result = call("viewer", tool, **arguments)
@@ -162,17 +160,14 @@ def test_errors_are_bounded_and_ascii_too(prod: Cluster, tool: str, arguments: d
     assert len(text_of(result)) < 3_000
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "says"),
-    [
-        ("explain_incident", {"number": 999_999}, "999999"),
-        ("explain_incident", {}, "explain_incident needs number"),
-        ("explain_incident", {"number": "../actions"}, "../actions"),
-        ("list_incidents", {"stat": "open"}, "stat"),
-        ("list_incidents", {"cluster": "nowhere"}, "nowhere"),
-        ("list_transactions", {"limit": 100_000}, "limit"),
-        ("drop_table", {}, "No tool is called 'drop_table'"),
-    ],
+@cases(
+    ("explain_incident", {"number": 999_999}, "999999"),
+    ("explain_incident", {}, "explain_incident needs number"),
+    ("explain_incident", {"number": "../actions"}, "../actions"),
+    ("list_incidents", {"stat": "open"}, "stat"),
+    ("list_incidents", {"cluster": "nowhere"}, "nowhere"),
+    ("list_transactions", {"limit": 100_000}, "limit"),
+    ("drop_table", {}, "No tool is called 'drop_table'"),
 )
 def test_a_wrong_call_is_told(prod: Cluster, tool: str, arguments: dict[str, Any], says: str) -> None:
     result = call("viewer", tool, **arguments)
@@ -180,16 +175,13 @@ def test_a_wrong_call_is_told(prod: Cluster, tool: str, arguments: dict[str, Any
     assert says in text_of(result)
 
 
-@pytest.mark.parametrize(
-    ("token", "headers", "status"),
-    [
-        ("", {}, 401),
-        ("unknown", {}, 401),
-        ("ingest", {}, 401),
-        ("revoked", {}, 401),
-        ("expired", {}, 401),
-        ("viewer", {"Host": "evil.example"}, 400),
-    ],
+@cases(
+    ("", {}, 401),
+    ("unknown", {}, 401),
+    ("ingest", {}, 401),
+    ("revoked", {}, 401),
+    ("expired", {}, 401),
+    ("viewer", {"Host": "evil.example"}, 400),
 )
 def test_strangers_stay_out(prod: Cluster, token: str, headers: dict[str, str], status: int) -> None:
     for role in ("viewer", "ingest"):

@@ -19,6 +19,7 @@ from fenceline.decode import text
 from fenceline.facts import EVERYDAY, Tombstone, TransactionState, TransitionKind
 from tests.api.conftest import Ask, all_items
 from tests.api.description import Answer, Operation, operations, resolved, words_of
+from tests.cases import cases
 from tests.web import factories, roles
 
 pytestmark = pytest.mark.django_db
@@ -164,9 +165,7 @@ def test_values_that_parameters_do_not_take_are_refused_by_their_names(admin: Cl
                 assert all(f"'{word}'" in answer[1]["detail"] for word in words[name]), of
 
 
-@pytest.mark.parametrize(
-    "asked", [{"from": "2026-11-24T03:00:00Z", "to": "2026-11-24T02:00:00Z"}, {"to": "1969-07-20"}]
-)
+@cases({"from": "2026-11-24T03:00:00Z", "to": "2026-11-24T02:00:00Z"}, {"to": "1969-07-20"})
 def test_a_range_that_cannot_be_is_refused_by_its_end(admin: Client, asked: dict[str, str]) -> None:
     ranged = [of for of in EVERY if {"from", "to"} <= set(of.query) and "last" not in of.query]
     assert len(ranged) > 7
@@ -195,12 +194,9 @@ def test_a_field_that_is_far_too_long_is_refused(admin: Client) -> None:
                 assert_refused(of, of.ask(admin, {}, {**valid(body), name: value}))
 
 
-@pytest.mark.parametrize(
-    ("path", "near"),
-    [
-        ("transactions?application=a", "'app'"),
-        ("exports/transactions.json?stat=ongoing", "'state'"),
-    ],
+@cases(
+    ("transactions?application=a", "'app'"),
+    ("exports/transactions.json?stat=ongoing", "'state'"),
 )
 def test_a_misspelt_filter_lists_nothing(ask: Ask, prod: Cluster, path: str, near: str) -> None:
     assert f"did you mean {near}?" in ask(path, 422)["detail"]

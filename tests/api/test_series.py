@@ -9,6 +9,7 @@ from dashboard.models import Cluster
 from fenceline.history.time_range import format_instant, read_instant
 from fenceline.series.points import GROUP, PARTITION
 from tests.api.conftest import Ask
+from tests.cases import cases
 from tests.web import factories, series
 from tests.web.series import HOUR_MS, MINUTE_MS
 
@@ -157,19 +158,16 @@ def test_what_is_gone_keeps_its_history_in_as_few_steps_as_are_asked_for(ask: As
         assert len(ask(f"{path}?steps=10")["items"]) <= 11
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "partitions/prod/payments/9/series",
-        "partitions/prod/payments/99999999999/series",
-        "partitions/nowhere/payments/0/series",
-        "partitions/prod/nothing/0/series",
-        "groups/prod/no%20such%20group/series",
-        "groups/nowhere/billing/series",
-        "clusters/nowhere/series",
-        "clusters/nowhere/series/groups",
-        "clusters/prod/series?application=no-such-application",
-    ],
+@cases(
+    "partitions/prod/payments/9/series",
+    "partitions/prod/payments/99999999999/series",
+    "partitions/nowhere/payments/0/series",
+    "partitions/prod/nothing/0/series",
+    "groups/prod/no%20such%20group/series",
+    "groups/nowhere/billing/series",
+    "clusters/nowhere/series",
+    "clusters/nowhere/series/groups",
+    "clusters/prod/series?application=no-such-application",
 )
 def test_an_unknown_subject_is_not_found(ask: Ask, path: str) -> None:
     assert ask(path, 404)["detail"]

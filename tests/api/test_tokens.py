@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from dashboard.models import AuditEntry, Token
 from tests.api.conftest import Ask, all_items
+from tests.cases import cases
 from tests.web import factories, roles
 
 pytestmark = pytest.mark.django_db
@@ -63,10 +64,7 @@ def test_a_token_that_nobody_made_is_refused_as_such(door: str) -> None:
     assert "No such token is known" in refused(door, "made up")
 
 
-@pytest.mark.parametrize(
-    ("asked", "lasts"),
-    [("90d", timedelta(days=90)), ("12h", timedelta(hours=12)), ("45min", timedelta(minutes=45))],
-)
+@cases(("90d", timedelta(days=90)), ("12h", timedelta(hours=12)), ("45min", timedelta(minutes=45)))
 def test_an_end_is_given_as_a_duration(asked: str, lasts: timedelta) -> None:
     before = timezone.now()
     made("ci", "--expires", asked)
@@ -81,9 +79,7 @@ def test_an_end_is_given_as_a_date(asked: str, hour: int) -> None:
     assert Token.objects.get().expires_at == datetime(2999, 1, 31, hour, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "asked", ["", "soon", "0d", "-1d", "90", "999999999999d", "1999-01-31", "2999-02-30"]
-)
+@cases("", "soon", "0d", "-1d", "90", "999999999999d", "1999-01-31", "2999-02-30")
 def test_an_end_that_is_none_is_refused_in_words(asked: str) -> None:
     with pytest.raises(CommandError, match="--expires") as told:
         made("ci", f"--expires={asked}")

@@ -15,6 +15,7 @@ import pytest
 
 from dashboard.models import Cluster
 from fenceline_client import cli, shapes
+from tests.cases import cases
 from tests.client.conftest import Fenceline
 from tests.client.program import PROGRAM
 from tests.receivers import Authority, Manner, Receiver, answer, hold, raw
@@ -49,43 +50,40 @@ def asked(fenceline: Fenceline) -> Callable[..., str]:
     return asked
 
 
-@pytest.mark.parametrize(
-    ("manner", "line"),
-    [
-        (answer(200, b"<html>Welcome</html>", content_type="text/html"),
-         "URL answered 200 with text/html that is no valid JSON. Check that the URL is Fenceline's, and the "
-         "proxies between."),
-        (answer(200, b'{"items": [', content_type="application/json"), "no valid JSON"),
-        (answer(200, b"[" * 100_000, content_type="application/json"), "no valid JSON"),
-        (answer(200, b"\xff\xfe\x00", content_type="application/json"), "no valid JSON"),
-        (answer(302, location="https://sso.example.org/login"),
-         "URL answered 302, a redirect to https://sso.example.org/login. Log in with the URL that serves the "
-         "API."),
-        (answer(401, b"<html>", content_type="text/html"),
-         "URL answered 401: Unauthorized. Run: fenceline login URL"),
-        (answer(404, b"<html>", content_type="text/html"), "URL answered 404: Not Found."),
-        (answer(429, retry_after="7"), "URL answered 429: Too Many Requests. Try again in 7 s."),
-        (answer(502, b"<html>nginx", content_type="text/html"), "502: Bad Gateway. Try again later."),
-        (as_json({"detail": "The database is away."}, 503, retry_after="5"),
-         "URL answered 503: The database is away. Try again in 5 s."),
-        (answer(599), "URL answered 599: unknown status. Try again later."),
-        (as_json({"detail": "There is nothing at /api/v1/incidents."}, 404),
-         "Server and command differ in version: update the older one."),
-        (as_json({"detail": f"I know {SECRET}\x1b[31m"}, 400), r"URL answered 400: I know [token]\x1b[31m"),
-        (as_json([]), "A list of the API cannot be read"),
-        (as_json("text"), "A list of the API cannot be read"),
-        (as_json({**LIST, "items": [{}]}), "An answer of the API cannot be read"),
-        (as_json({**LIST, "items": [{"number": "x"}]}), "'x' is no int"),
-        (as_json({**LIST, "items": 7}), "A list of the API cannot be read"),
-        (as_json({**LIST, "gaps": [7]}), "An answer of the API cannot be read"),
-        (as_json({**LIST, "gaps": 7}), "An answer of the API cannot be read"),
-        (as_json({"candidates": 7}, 400), "URL answered 400: Bad Request."),
-        (as_json({"candidates": [7, {}, {"id": "a"}]}, 400), "Candidates: a on None."),
-        (raw(b"garbage\r\n\r\n"), "URL cannot be reached"),
-        (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\nContent-Type: application/json\r\n\r\n{"),
-         "URL cannot be reached"),
-        (raw(), "URL cannot be reached"),
-    ],
+@cases(
+    (answer(200, b"<html>Welcome</html>", content_type="text/html"),
+     "URL answered 200 with text/html that is no valid JSON. Check that the URL is Fenceline's, and the "
+     "proxies between."),
+    (answer(200, b'{"items": [', content_type="application/json"), "no valid JSON"),
+    (answer(200, b"[" * 100_000, content_type="application/json"), "no valid JSON"),
+    (answer(200, b"\xff\xfe\x00", content_type="application/json"), "no valid JSON"),
+    (answer(302, location="https://sso.example.org/login"),
+     "URL answered 302, a redirect to https://sso.example.org/login. Log in with the URL that serves the "
+     "API."),
+    (answer(401, b"<html>", content_type="text/html"),
+     "URL answered 401: Unauthorized. Run: fenceline login URL"),
+    (answer(404, b"<html>", content_type="text/html"), "URL answered 404: Not Found."),
+    (answer(429, retry_after="7"), "URL answered 429: Too Many Requests. Try again in 7 s."),
+    (answer(502, b"<html>nginx", content_type="text/html"), "502: Bad Gateway. Try again later."),
+    (as_json({"detail": "The database is away."}, 503, retry_after="5"),
+     "URL answered 503: The database is away. Try again in 5 s."),
+    (answer(599), "URL answered 599: unknown status. Try again later."),
+    (as_json({"detail": "There is nothing at /api/v1/incidents."}, 404),
+     "Server and command differ in version: update the older one."),
+    (as_json({"detail": f"I know {SECRET}\x1b[31m"}, 400), r"URL answered 400: I know [token]\x1b[31m"),
+    (as_json([]), "A list of the API cannot be read"),
+    (as_json("text"), "A list of the API cannot be read"),
+    (as_json({**LIST, "items": [{}]}), "An answer of the API cannot be read"),
+    (as_json({**LIST, "items": [{"number": "x"}]}), "'x' is no int"),
+    (as_json({**LIST, "items": 7}), "A list of the API cannot be read"),
+    (as_json({**LIST, "gaps": [7]}), "An answer of the API cannot be read"),
+    (as_json({**LIST, "gaps": 7}), "An answer of the API cannot be read"),
+    (as_json({"candidates": 7}, 400), "URL answered 400: Bad Request."),
+    (as_json({"candidates": [7, {}, {"id": "a"}]}, 400), "Candidates: a on None."),
+    (raw(b"garbage\r\n\r\n"), "URL cannot be reached"),
+    (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\nContent-Type: application/json\r\n\r\n{"),
+     "URL cannot be reached"),
+    (raw(), "URL cannot be reached"),
 )  # fmt: skip
 def test_each_bad_answer_is_one_line(asked: Callable[..., str], manner: Manner, line: str) -> None:
     assert line in asked(manner)
@@ -98,14 +96,11 @@ def test_a_server_that_does_not_answer_is_given_up(
     assert asked(hold) == "URL cannot be reached: timed out. Check the URL, and that Fenceline runs."
 
 
-@pytest.mark.parametrize(
-    ("url", "line"),
-    [
-        ("http://127.0.0.1:1", "Connection refused. Check the URL, and that Fenceline runs."),
-        ("https://127.0.0.1:1", "Connection refused"),
-        ("https://no-such-host.invalid", "Check the URL"),
-        ("https://two words", "cannot be reached"),
-    ],
+@cases(
+    ("http://127.0.0.1:1", "Connection refused. Check the URL, and that Fenceline runs."),
+    ("https://127.0.0.1:1", "Connection refused"),
+    ("https://no-such-host.invalid", "Check the URL"),
+    ("https://two words", "cannot be reached"),
 )
 def test_an_unreachable_host_is_named(fenceline: Fenceline, url: str, line: str) -> None:
     done = fenceline("--url", url, "incidents")
@@ -177,16 +172,13 @@ def test_the_apis_own_refusals_are_shown(
     assert "answered 401: No such token is known." in fenceline("incidents").error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ((), "Missing command. See: fenceline --help"),
-        (("incident",), "See: fenceline --help"),
-        (("why",), "Missing argument 'ID'. See: fenceline why --help"),
-        (("incidents", "--limit", "0"), "See: fenceline incidents --help"),
-        (("safe-to-stop",), "Name a query, or a cluster by --cluster. See: fenceline safe-to-stop --help"),
-        (("login", "https://127.0.0.1:1", "--token-file", "/no/such"), "No such file"),
-    ],
+@cases(
+    ((), "Missing command. See: fenceline --help"),
+    (("incident",), "See: fenceline --help"),
+    (("why",), "Missing argument 'ID'. See: fenceline why --help"),
+    (("incidents", "--limit", "0"), "See: fenceline incidents --help"),
+    (("safe-to-stop",), "Name a query, or a cluster by --cluster. See: fenceline safe-to-stop --help"),
+    (("login", "https://127.0.0.1:1", "--token-file", "/no/such"), "No such file"),
 )
 def test_wrong_usage_is_one_line(fenceline: Fenceline, arguments: tuple[str, ...], line: str) -> None:
     done = fenceline(*arguments)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.models import Cluster
+from tests.cases import cases
 from tests.client.conftest import Fenceline, make_token
 from tests.client.program import terminal
 
@@ -68,18 +69,15 @@ def test_what_is_no_token_is_not_sent(fenceline: Fenceline, server: str, token: 
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("http://fenceline.example.org", "would send the token unencrypted"),
-        ("http://10.0.0.1:8000", "--insecure-http"),
-        ("fenceline.example.org", "is no URL of a server"),
-        ("ftp://127.0.0.1", "is no URL of a server"),
-        ("http://[::1", "is no URL"),
-        ("http://127.0.0.1:99999", "is no URL"),
-        ("https://user:word@127.0.0.1", "no user, password, query or fragment"),
-        ("https://127.0.0.1/?q=1", "no user, password, query or fragment"),
-    ],
+@cases(
+    ("http://fenceline.example.org", "would send the token unencrypted"),
+    ("http://10.0.0.1:8000", "--insecure-http"),
+    ("fenceline.example.org", "is no URL of a server"),
+    ("ftp://127.0.0.1", "is no URL of a server"),
+    ("http://[::1", "is no URL"),
+    ("http://127.0.0.1:99999", "is no URL"),
+    ("https://user:word@127.0.0.1", "no user, password, query or fragment"),
+    ("https://127.0.0.1/?q=1", "no user, password, query or fragment"),
 )
 def test_a_url_that_endangers_a_token_or_is_none_is_refused(
     fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch, url: str, reason: str
