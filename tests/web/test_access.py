@@ -14,6 +14,7 @@ from django.test import Client
 from dashboard.models import AuditEntry
 from dashboard.system import live_sessions, users
 from dashboard.system.access import AccessRefused
+from tests.cases import cases
 from tests.web import roles
 from tests.web.roles import page_html, secret_of
 
@@ -103,20 +104,17 @@ def test_names_are_shown_escaped(admin: Client) -> None:
         assert "<b>x</b>" not in page_html(admin, path)
 
 
-@pytest.mark.parametrize(
-    ("username", "role", "field"),
-    [
-        ("", "viewer", "name"),
-        ("   ", "viewer", "name"),
-        ("a" * 151, "viewer", "name"),
-        ("two words", "viewer", "name"),
-        ("x\0y", "viewer", "name"),
-        ("grace", "viewer", "name"),
-        ("GRACE", "viewer", "name"),
-        ("linus", "", "role"),
-        ("linus", "root", "role"),
-        ("linus", "ingest", "role"),
-    ],
+@cases(
+    ("", "viewer", "name"),
+    ("   ", "viewer", "name"),
+    ("a" * 151, "viewer", "name"),
+    ("two words", "viewer", "name"),
+    ("x\0y", "viewer", "name"),
+    ("grace", "viewer", "name"),
+    ("GRACE", "viewer", "name"),
+    ("linus", "", "role"),
+    ("linus", "root", "role"),
+    ("linus", "ingest", "role"),
 )
 def test_a_user_that_cannot_be_is_refused_beside_its_field(
     admin: Client, grace: User, username: str, role: str, field: str
@@ -129,10 +127,7 @@ def test_a_user_that_cannot_be_is_refused_beside_its_field(
     assert User.objects.count() == 2
 
 
-@pytest.mark.parametrize(
-    ("first", "again"),
-    [("short", ""), ("password1234", ""), ("linus-linus-linus", ""), (PASSWORD, "another one of it")],
-)
+@cases(("short", ""), ("password1234", ""), ("linus-linus-linus", ""), (PASSWORD, "another one of it"))
 def test_a_weak_or_mistyped_password_is_refused_and_the_link_still_works(
     admin: Client, first: str, again: str
 ) -> None:
@@ -191,17 +186,14 @@ def _delete(link: str, settings: Any) -> str:
     return link
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        _expire,
-        _disable,
-        _delete,
-        lambda link, _: link[:-1],
-        lambda link, _: re.sub(r"welcome/\w+", "welcome/MQ", link),
-        lambda link, _: re.sub(r"welcome/\w+", "welcome/%FF", link),
-        lambda link, _: re.sub(r"welcome/\w+", "welcome/OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5", link),
-    ],
+@cases(
+    _expire,
+    _disable,
+    _delete,
+    lambda link, _: link[:-1],
+    lambda link, _: re.sub(r"welcome/\w+", "welcome/MQ", link),
+    lambda link, _: re.sub(r"welcome/\w+", "welcome/%FF", link),
+    lambda link, _: re.sub(r"welcome/\w+", "welcome/OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5", link),
 )
 def test_a_link_that_is_no_more_or_never_was_is_not_found(
     admin: Client, settings: Any, spoil: Callable[[str, Any], str]
@@ -287,9 +279,7 @@ def test_the_last_admin_is_not_disabled_by_another_whose_role_was_taken_meanwhil
 
 
 @pytest.mark.parametrize("rights", ["superuser", "permission"])
-@pytest.mark.parametrize(
-    ("what", "body"), [("disable", {}), ("enable", {}), ("link", {}), ("role", {"role": "viewer"})]
-)
+@cases(("disable", {}), ("enable", {}), ("link", {}), ("role", {"role": "viewer"}))
 def test_a_user_with_more_rights_is_left_alone(
     admin: Client, grace: User, rights: str, what: str, body: dict[str, str]
 ) -> None:

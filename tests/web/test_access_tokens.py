@@ -5,6 +5,7 @@ from django.test import Client
 
 from dashboard.models import AuditEntry, Token
 from dashboard.system.tokens import token_digest
+from tests.cases import cases
 from tests.web.roles import page_html, secret_of
 
 pytestmark = pytest.mark.django_db
@@ -31,18 +32,15 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(admin: Client, role
     assert list(events) == [Event.TOKEN_CREATED, Event.TOKEN_REVOKED]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"name": "", "role": "viewer"},
-        {"name": "x" * 65, "role": "viewer"},
-        {"name": "a\nb", "role": "viewer"},
-        {"name": "taken", "role": "viewer"},
-        {"name": "ci", "role": "root"},
-        {"name": "ci"},
-        {"name": "ci", "role": "viewer", "expires": "yesterday"},
-        {"name": "ci", "role": "viewer", "expires": "2020-01-31"},
-    ],
+@cases(
+    {"name": "", "role": "viewer"},
+    {"name": "x" * 65, "role": "viewer"},
+    {"name": "a\nb", "role": "viewer"},
+    {"name": "taken", "role": "viewer"},
+    {"name": "ci", "role": "root"},
+    {"name": "ci"},
+    {"name": "ci", "role": "viewer", "expires": "yesterday"},
+    {"name": "ci", "role": "viewer", "expires": "2020-01-31"},
 )
 def test_a_token_that_cannot_be_is_refused(admin: Client, body: dict[str, str]) -> None:
     Token.objects.create(name="taken", role="viewer", digest="d")

@@ -14,6 +14,7 @@ from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.producers import plan_fence
+from tests.cases import cases
 from tests.web import factories, scenarios
 from tests.web.roles import confirm, page_text
 
@@ -25,16 +26,13 @@ def acts(markup: str) -> list[tuple[str, str]]:
     return re.findall(r'name="act" value="(\w+)"><input type="hidden" name="subject" value="([^"]+)"', markup)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "ground", "offered"),
-    [
-        ("hanging", "not_its_partition", [("abort_marker", "payments-0@48211")]),
-        ("late", "past_timeout", [("fence", "payments-7")]),
-        ("unknown", "may_be_hidden", []),
-        ("unknown", "unseen", []),
-        ("unknown", "seen_once", []),
-        ("unknown", "stuck_in_prepare", []),
-    ],
+@cases(
+    ("hanging", "not_its_partition", [("abort_marker", "payments-0@48211")]),
+    ("late", "past_timeout", [("fence", "payments-7")]),
+    ("unknown", "may_be_hidden", []),
+    ("unknown", "unseen", []),
+    ("unknown", "seen_once", []),
+    ("unknown", "stuck_in_prepare", []),
 )
 def test_a_blocked_partition_offers_what_its_verdict_allows_or_says_why_not(
     operator: Client, prod: Cluster, verdict: str, ground: str, offered: list[tuple[str, str]]

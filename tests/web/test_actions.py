@@ -19,6 +19,7 @@ from dashboard.transactions import attributions
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
 from fenceline.plans.plan import LIVES_MS, Act
+from tests.cases import cases
 from tests.web import factories, scenarios
 from tests.web.roles import confirm, page_text, text_of
 
@@ -108,16 +109,13 @@ def test_an_expired_plan_says_so_and_offers_to_plan_again(operator: Client) -> N
     assert "make a new one, which checks again" in answer.content.decode()
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "said"),
-    [
-        ({"act": "explode"}, 400, "named an unknown action"),
-        ({"act": ""}, 400, "named an unknown action"),
-        ({"cluster": "nowhere"}, 404, "No cluster “nowhere” is configured."),
-        ({"subject": []}, 400, "A plan has 1 to 50 subjects, and these are 0."),
-        ({"subject": [f"id-{n}" for n in range(51)]}, 400, "and these are 51."),
-        ({"force": "1"}, 403, "needs the role admin"),
-    ],
+@cases(
+    ({"act": "explode"}, 400, "named an unknown action"),
+    ({"act": ""}, 400, "named an unknown action"),
+    ({"cluster": "nowhere"}, 404, "No cluster “nowhere” is configured."),
+    ({"subject": []}, 400, "A plan has 1 to 50 subjects, and these are 0."),
+    ({"subject": [f"id-{n}" for n in range(51)]}, 400, "and these are 51."),
+    ({"force": "1"}, 403, "needs the role admin"),
 )
 def test_no_plan_says_why(operator: Client, asked: dict[str, Any], status: int, said: str) -> None:
     usual = {"cluster": "prod", "act": "fence", "subject": "payments-7"}
@@ -154,13 +152,10 @@ def test_a_confirmed_plan_is_sent_once_and_its_page_is_the_audit_entry(
     assert len(sent) == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "said"),
-    [
-        ({"confirm": "payments-"}, 422, "type exactly that"),
-        ({"reason": "  "}, 422, "A reason is required"),
-        ({"digest": "0" * 64}, 409, "not the plan that was previewed"),
-    ],
+@cases(
+    ({"confirm": "payments-"}, 422, "type exactly that"),
+    ({"reason": "  "}, 422, "A reason is required"),
+    ({"digest": "0" * 64}, 409, "not the plan that was previewed"),
 )
 def test_what_is_not_confirmed_rightly_is_told_and_keeps_what_was_typed(
     operator: Client, sent: list[Any], fields: dict[str, str], status: int, said: str
@@ -192,15 +187,12 @@ def test_a_stranger_who_confirms_comes_back_after_signing_in(client: Client, pro
     assert (answer.status_code, answer["Location"]) == (302, f"/login/?next=/actions/{action.pk}")
 
 
-@pytest.mark.parametrize(
-    ("state", "outcomes", "said", "again"),
-    [
-        ("done", ["done"], "Done at", ""),
-        ("stale", ["stale"], "The plan was outdated: nothing was sent.", "Plan again"),
-        ("failed", ["failed"], "Failed: nothing was done.", "Plan again"),
-        ("unknown", ["unknown"], "Result unknown.", "Plan again"),
-        ("partly", ["done", "stale"], "Partly done.", "Plan the other 1 again"),
-    ],
+@cases(
+    ("done", ["done"], "Done at", ""),
+    ("stale", ["stale"], "The plan was outdated: nothing was sent.", "Plan again"),
+    ("failed", ["failed"], "Failed: nothing was done.", "Plan again"),
+    ("unknown", ["unknown"], "Result unknown.", "Plan again"),
+    ("partly", ["done", "stale"], "Partly done.", "Plan the other 1 again"),
 )
 def test_every_end_says_what_to_do(
     operator: Client, state: str, outcomes: list[str], said: str, again: str
@@ -268,13 +260,10 @@ def test_empty_logs_read_differently(operator: Client) -> None:
     assert 'data-empty="past"' in page_text(operator, "/actions?before=1")
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "said"),
-    [
-        ([], "No actions in the last 24 h."),
-        (["done"], "All actions in the last 24 h were done."),
-        (["done", "failed"], "1 of 2 actions in the last 24 h were not fully done."),
-    ],
+@cases(
+    ([], "No actions in the last 24 h."),
+    (["done"], "All actions in the last 24 h were done."),
+    (["done", "failed"], "1 of 2 actions in the last 24 h were not fully done."),
 )
 def test_the_headline_says_how_it_went(operator: Client, outcomes: list[str], said: str) -> None:
     for state in outcomes:

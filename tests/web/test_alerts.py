@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Alert, Cluster
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -39,24 +40,21 @@ def several(prod: Cluster) -> Cluster:
     return prod
 
 
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("", ["worst-1", "billing", "info-1", "soon-1", "over-1"]),
-        ("?state=firing", ["worst-1", "billing", "info-1"]),
-        ("?state=pending", ["soon-1"]),
-        ("?state=resolved", ["over-1", "old-1"]),
-        ("?severity=warning", ["billing"]),
-        ("?rule=group_stalled", ["billing"]),
-        ("?team=Payments", ["worst-1"]),
-        ("?team=Nobody", []),
-        ("?q=BILL", ["billing"]),
-        ("?q=group+stalled", ["billing"]),
-        ("?q=%25", []),
-        ("?voice=quiet", ["billing", "soon-1"]),
-        ("?voice=loud", ["worst-1", "info-1", "over-1"]),
-        ("?state=firing&severity=critical&q=worst", ["worst-1"]),
-    ],
+@cases(
+    ("", ["worst-1", "billing", "info-1", "soon-1", "over-1"]),
+    ("?state=firing", ["worst-1", "billing", "info-1"]),
+    ("?state=pending", ["soon-1"]),
+    ("?state=resolved", ["over-1", "old-1"]),
+    ("?severity=warning", ["billing"]),
+    ("?rule=group_stalled", ["billing"]),
+    ("?team=Payments", ["worst-1"]),
+    ("?team=Nobody", []),
+    ("?q=BILL", ["billing"]),
+    ("?q=group+stalled", ["billing"]),
+    ("?q=%25", []),
+    ("?voice=quiet", ["billing", "soon-1"]),
+    ("?voice=loud", ["worst-1", "info-1", "over-1"]),
+    ("?state=firing&severity=critical&q=worst", ["worst-1"]),
 )
 def test_the_address_decides_what_is_shown(
     page: Client, several: Cluster, query: str, shown: list[str]
@@ -80,19 +78,16 @@ def test_an_alert_of_another_cluster_is_shown_only_there(page: Client, several: 
     assert "theirs-1" not in subjects(page, "?cluster=prod")
 
 
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ([], "No firing alerts."),
-        ([[]], "1 firing alert."),
-        ([[], []], "2 firing alerts."),
-        ([["silenced"]], "1 firing alert; not notified."),
-        ([["silenced"], ["inhibited"]], "2 firing alerts; none notified."),
-        ([["silenced"], [], []], "3 firing alerts; 1 not notified."),
-        ([["grouped"], [], []], "3 firing alerts; 1 notification pending."),
-        ([["silenced"], ["grouped", "below_severity"], []],
-         "3 firing alerts; 1 not notified; 1 notification pending."),
-    ],
+@cases(
+    ([], "No firing alerts."),
+    ([[]], "1 firing alert."),
+    ([[], []], "2 firing alerts."),
+    ([["silenced"]], "1 firing alert; not notified."),
+    ([["silenced"], ["inhibited"]], "2 firing alerts; none notified."),
+    ([["silenced"], [], []], "3 firing alerts; 1 not notified."),
+    ([["grouped"], [], []], "3 firing alerts; 1 notification pending."),
+    ([["silenced"], ["grouped", "below_severity"], []],
+     "3 firing alerts; 1 not notified; 1 notification pending."),
 )  # fmt: skip
 def test_the_headline_says_whether_anybody_is_told(
     page: Client, prod: Cluster, rows: list[list[str]], said: str
@@ -102,16 +97,12 @@ def test_the_headline_says_whether_anybody_is_told(
     assert f"data-headline>{said}</h1>" in page_html(page, "/alerts")
 
 
-@pytest.mark.parametrize(
-    ("states", "said"),
-    [
-        (["delivered"], "1 firing alert."),
-        (["pending"], "1 firing alert; not delivered."),
-        (["failed", "pending"], "2 firing alerts; 2 not delivered."),
-        (["failed", "delivered"],
-         "2 firing alerts; 1 not delivered."),
-        ([["failed", "delivered"]], "1 firing alert."),
-    ],
+@cases(
+    (["delivered"], "1 firing alert."),
+    (["pending"], "1 firing alert; not delivered."),
+    (["failed", "pending"], "2 firing alerts; 2 not delivered."),
+    (["failed", "delivered"], "2 firing alerts; 1 not delivered."),
+    ([["failed", "delivered"]], "1 firing alert."),
 )  # fmt: skip
 def test_what_was_sent_and_not_taken_is_told_to_nobody(
     page: Client, prod: Cluster, states: list[str | list[str]], said: str
@@ -131,24 +122,21 @@ def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
     assert "Not collected yet" in page_html(page, "/alerts")
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"quiet": [["silenced", "#{silence}", "by ada until 12:04:07 UTC: maintenance"]]},
-         ["silenced #{silence} by ada until 12:04:07 UTC: maintenance"]),
-        ({"quiet": [["inhibited", "#1", "by the alert of transaction payments-7: covered by incident 7"]]},
-         ["inhibited #1 by the alert of transaction payments-7: covered by incident 7"]),
-        ({"quiet": [["grouped", "ops", "is notified at 12:04:07 UTC, with what else comes to its group"]]},
-         ["grouped ops is notified at 12:04:07 UTC, with what else comes to its group"]),
-        ({"quiet": [["below_severity", "ops", "wants critical and worse, and this is warning"]]},
-         ["below severity ops wants critical and worse, and this is warning"]),
-        ({"quiet": [["no_channel", "", "no notification channel is configured"]]},
-         ["no channel no notification channel is configured"]),
-        ({"state": "pending", "quiet": [["pending", "", "found in 1 of 2 complete ticks"]]},
-         ["pending found in 1 of 2 complete ticks"]),
-        ({"quiet": [["something_new", "", "as a later version says"]]},
-         ["something new as a later version says"]),
-    ],
+@cases(
+    ({"quiet": [["silenced", "#{silence}", "by ada until 12:04:07 UTC: maintenance"]]},
+     ["silenced #{silence} by ada until 12:04:07 UTC: maintenance"]),
+    ({"quiet": [["inhibited", "#1", "by the alert of transaction payments-7: covered by incident 7"]]},
+     ["inhibited #1 by the alert of transaction payments-7: covered by incident 7"]),
+    ({"quiet": [["grouped", "ops", "is notified at 12:04:07 UTC, with what else comes to its group"]]},
+     ["grouped ops is notified at 12:04:07 UTC, with what else comes to its group"]),
+    ({"quiet": [["below_severity", "ops", "wants critical and worse, and this is warning"]]},
+     ["below severity ops wants critical and worse, and this is warning"]),
+    ({"quiet": [["no_channel", "", "no notification channel is configured"]]},
+     ["no channel no notification channel is configured"]),
+    ({"state": "pending", "quiet": [["pending", "", "found in 1 of 2 complete ticks"]]},
+     ["pending found in 1 of 2 complete ticks"]),
+    ({"quiet": [["something_new", "", "as a later version says"]]},
+     ["something new as a later version says"]),
 )  # fmt: skip
 def test_why_it_is_quiet_is_said(
     page: Client, prod: Cluster, fields: dict[str, Any], said: list[str]

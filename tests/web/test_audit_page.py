@@ -8,6 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.models import AuditEntry
+from tests.cases import cases
 from tests.web import factories, roles
 from tests.web.roles import page_text, text_of
 
@@ -73,13 +74,10 @@ def test_a_row_says_what_changed_in_words(admin: Client) -> None:
         assert words in said, words
 
 
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("?q=nowhere", 'data-empty="unmatched"'),
-        ("?before=1", 'data-empty="past"'),
-        ("?q=%00&who=%00", 'data-empty="none"'),
-    ],
+@cases(
+    ("?q=nowhere", 'data-empty="unmatched"'),
+    ("?before=1", 'data-empty="past"'),
+    ("?q=%00&who=%00", 'data-empty="none"'),
 )
 def test_each_empty_list_has_its_own_words(admin: Client, query: str, said: str) -> None:
     assert said in page_text(admin, f"/audit{query}")

@@ -34,6 +34,7 @@ from fenceline.audit.manifest import (
     ObstacleKind,
 )
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
+from tests.cases import cases
 from tests.turns import take_turns
 from tests.web import factories, scenarios
 from tests.web.roles import page_html
@@ -233,15 +234,12 @@ def _no_manifest(place: Path) -> None:
     leave_audit(place, audit_manifest()).unlink()
 
 
-@pytest.mark.parametrize(
-    ("make", "trouble"),
-    [
-        (lambda place: None, "No audit yet"),
-        (_no_manifest, "No audit yet"),
-        (_torn, "The manifest cannot be read"),
-        (_newer, "Written by a newer Fenceline"),
-        (_denied, "The audits cannot be read"),
-    ],
+@cases(
+    (lambda place: None, "No audit yet"),
+    (_no_manifest, "No audit yet"),
+    (_torn, "The manifest cannot be read"),
+    (_newer, "Written by a newer Fenceline"),
+    (_denied, "The audits cannot be read"),
 )
 def test_why_there_is_no_proof_is_named(page: Client, place: Path, make: Any, trouble: str) -> None:
     make(place)
@@ -250,10 +248,7 @@ def test_why_there_is_no_proof_is_named(page: Client, place: Path, make: Any, tr
     assert "Not proved: no audit of it was read." in text
 
 
-@pytest.mark.parametrize(
-    ("url", "trouble"),
-    [("", "The audit is not configured"), ("nowhere://bucket/x", "The audits cannot be read")],
-)
+@cases(("", "The audit is not configured"), ("nowhere://bucket/x", "The audits cannot be read"))
 def test_a_store_that_cannot_be_read_is_named(
     page: Client, place: Path, settings: Any, url: str, trouble: str
 ) -> None:

@@ -12,6 +12,7 @@ from django.test import Client
 
 from dashboard.models import Channel, Delivery
 from fenceline.alerts.engine import Alerting
+from tests.cases import cases
 from tests.receivers import Receiver, answer
 from tests.web import factories, roles
 from tests.web.roles import page_html
@@ -133,36 +134,33 @@ def test_no_page_holds_a_secret(admin: Client) -> None:
         assert factories.TOKEN not in text, url
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"name": ""}, "The name is missing"),
-        ({"name": "   "}, "The name is missing"),
-        ({"name": "x" * 65}, "The name has 65 characters; at most 64 are kept"),
-        ({"name": "a\0b"}, "The name has a character that cannot be shown (U+0000)"),
-        ({"name": "a\nb"}, "cannot be shown (U+000A)"),
-        ({"name": "taken"}, "There is a channel “taken” already"),
-        ({"kind": "pigeon"}, "“pigeon” is no kind: take one of webhook, alertmanager, apprise"),
-        ({"url": ""}, "The address is missing"),
-        ({"url": "ftp://x.example.org/"}, "must begin with https:// or http://"),
-        ({"url": "http://10.1.2.3/hook"}, "adds 10.1.2.3 to [alerts] allow_private in fenceline.toml"),
-        ({"url": "http://169.254.169.254/latest"}, "where clouds keep their metadata"),
-        ({"url": "https://x.example.org/" + "y" * 3_000}, "at most 2,000 are kept"),
-        ({"url": "https://x.example.org/\0"}, "cannot be shown (U+0000)"),
-        ({"kind": "apprise", "url": "json://x.example.org/"}, "json"),
-        ({"min_severity": "fatal"}, "“fatal” is no severity: take one of critical, warning, info"),
-        ({"matchers": "team"}, "cannot be read: write label=\"value\""),
-        ({"matchers": 'colour="red"'}, "No alert has a label “colour”: labels are alertname,"),
-        ({"matchers": 'team=~"("'}, "is not a regular expression"),
-        ({"matchers": 'team="a\0b"'}, "has a NUL"),
-        ({"matchers": ",".join(['team="x"'] * 21)}, "at most 20 are taken"),
-        ({"group_by": "colour"}, "No alert has a label “colour”"),
-        ({"group_by": "no label"}, "is not the name of a label"),
-        ({"group_wait_s": "soon"}, "“soon” is not a number of seconds from 0 to 3,600 (1 h)"),
-        ({"group_wait_s": "-1"}, "is not a number of seconds"),
-        ({"group_interval_s": "nan"}, "is not a number of seconds"),
-        ({"repeat_interval_s": "1e99"}, "is not a number of seconds"),
-    ],
+@cases(
+    ({"name": ""}, "The name is missing"),
+    ({"name": "   "}, "The name is missing"),
+    ({"name": "x" * 65}, "The name has 65 characters; at most 64 are kept"),
+    ({"name": "a\0b"}, "The name has a character that cannot be shown (U+0000)"),
+    ({"name": "a\nb"}, "cannot be shown (U+000A)"),
+    ({"name": "taken"}, "There is a channel “taken” already"),
+    ({"kind": "pigeon"}, "“pigeon” is no kind: take one of webhook, alertmanager, apprise"),
+    ({"url": ""}, "The address is missing"),
+    ({"url": "ftp://x.example.org/"}, "must begin with https:// or http://"),
+    ({"url": "http://10.1.2.3/hook"}, "adds 10.1.2.3 to [alerts] allow_private in fenceline.toml"),
+    ({"url": "http://169.254.169.254/latest"}, "where clouds keep their metadata"),
+    ({"url": "https://x.example.org/" + "y" * 3_000}, "at most 2,000 are kept"),
+    ({"url": "https://x.example.org/\0"}, "cannot be shown (U+0000)"),
+    ({"kind": "apprise", "url": "json://x.example.org/"}, "json"),
+    ({"min_severity": "fatal"}, "“fatal” is no severity: take one of critical, warning, info"),
+    ({"matchers": "team"}, "cannot be read: write label=\"value\""),
+    ({"matchers": 'colour="red"'}, "No alert has a label “colour”: labels are alertname,"),
+    ({"matchers": 'team=~"("'}, "is not a regular expression"),
+    ({"matchers": 'team="a\0b"'}, "has a NUL"),
+    ({"matchers": ",".join(['team="x"'] * 21)}, "at most 20 are taken"),
+    ({"group_by": "colour"}, "No alert has a label “colour”"),
+    ({"group_by": "no label"}, "is not the name of a label"),
+    ({"group_wait_s": "soon"}, "“soon” is not a number of seconds from 0 to 3,600 (1 h)"),
+    ({"group_wait_s": "-1"}, "is not a number of seconds"),
+    ({"group_interval_s": "nan"}, "is not a number of seconds"),
+    ({"repeat_interval_s": "1e99"}, "is not a number of seconds"),
 )  # fmt: skip
 def test_what_cannot_be_used_is_told(
     admin: Client, receiver: Receiver, asked: dict[str, str], said: str
@@ -325,12 +323,9 @@ def test_it_is_sent_again_with_the_same_id(operator: Client) -> None:
     assert f'href="/deliveries/{again.pk}"' in page_html(operator, f"/deliveries/{row.pk}")
 
 
-@pytest.mark.parametrize(
-    ("state", "channel", "said"),
-    [
-        ("failed", {"enabled": False}, "The channel ops is disabled: enable it"),
-        ("pending", {}, "This message is still being sent"),
-    ],
+@cases(
+    ("failed", {"enabled": False}, "The channel ops is disabled: enable it"),
+    ("pending", {}, "This message is still being sent"),
 )
 def test_what_cannot_be_sent_again_says_why(
     operator: Client, state: str, channel: dict[str, Any], said: str

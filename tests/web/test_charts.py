@@ -26,6 +26,7 @@ from fenceline.series.reading import (
     SeriesReading,
     SeriesRun,
 )
+from tests.cases import cases
 
 STATIC = Path(__file__).parents[2] / "dashboard" / "static"
 MINUTE_MS = 60_000
@@ -199,9 +200,7 @@ def test_a_peak_is_drawn_in_its_step_and_not_behind_it() -> None:
     assert line[1] == [900, 3, 3, None]
 
 
-@pytest.mark.parametrize(
-    ("greatest_ms", "unit"), [(900, "s"), (119_000, "s"), (120_000, "min"), (8_000_000, "h")]
-)
+@cases((900, "s"), (119_000, "s"), (120_000, "min"), (8_000_000, "h"))
 def test_ages_have_the_unit_that_fits(greatest_ms: int, unit: str) -> None:
     assert series_figures.scale_of(reading((0, [greatest_ms]), columns=4), 2)[1] == unit
 

@@ -22,6 +22,7 @@ from dashboard.system import access, cluster_limits, users
 from dashboard.system.access import AccessRefused
 from dashboard.system.tokens import create_token, token_digest
 from dashboard.web.routes import sidebar_routes
+from tests.cases import cases
 from tests.web import factories, roles, scenarios
 from tests.web.roles import page_html
 from tests.web.route_permissions import ROUTE_PERMISSIONS
@@ -282,16 +283,13 @@ def test_a_page_offers_what_the_role_on_its_cluster_may(clusters: tuple[Cluster,
     assert access.grants_of(user) == ["*", f"{HIDDEN}=viewer"]
 
 
-@pytest.mark.parametrize(
-    ("grants", "why"),
-    [
-        (["prod=chief"], "No such role on a cluster: chief"),
-        (["prod=ingest"], "No such role on a cluster: ingest"),
-        (["prod", "prod=viewer"], "named twice"),
-        (["*=admin"], r"write \* alone"),
-        (["nowhere=viewer"], "No cluster nowhere: there are"),
-        (["=viewer"], "No cluster : there are"),
-    ],
+@cases(
+    (["prod=chief"], "No such role on a cluster: chief"),
+    (["prod=ingest"], "No such role on a cluster: ingest"),
+    (["prod", "prod=viewer"], "named twice"),
+    (["*=admin"], r"write \* alone"),
+    (["nowhere=viewer"], "No cluster nowhere: there are"),
+    (["=viewer"], "No cluster : there are"),
 )
 def test_a_grant_that_means_nothing_is_refused(
     clusters: tuple[Cluster, Cluster], grants: list[str], why: str

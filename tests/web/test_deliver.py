@@ -20,6 +20,7 @@ from dashboard.models import Channel, Delivery
 from fenceline.alerts import redact
 from fenceline.alerts.engine import Alerting
 from tests import receivers
+from tests.cases import cases
 from tests.receivers import Authority, Receiver, answer
 from tests.web import factories
 
@@ -90,27 +91,24 @@ def test_while_a_secret_is_changed_both_sign(receiver: Receiver, channel: Channe
         request.verified(senders.new_secret())
 
 
-@pytest.mark.parametrize(
-    ("manner", "state", "says"),
-    [
-        (answer(204), "delivered", ""),
-        (answer(500, b"disk full"), LATER, "answered 500 Internal Server Error (“disk full”). Check"),
-        (answer(429), LATER, "answered 429"),
-        (answer(400, b"no such alert"), PERMANENT, "It will not take this message: correct"),
-        (answer(404), PERMANENT, "answered 404"),
-        (answer(410), PERMANENT, "answered 410"),
-        (answer(304), PERMANENT, "points to"),
-        (answer(307, location="http://127.0.0.1:1/?token=hidden-token"), PERMANENT, "127.0.0.1:1/?token=***"),
-        (receivers.raw(b"SSH-2.0-OpenSSH_9\r\n"), LATER, "not HTTP (BadStatusLine). Check host and port"),
-        (receivers.raw(b"HTTP/1.1 200 OK\r\n" + b"a" * 70_000), LATER, "not HTTP (LineTooLong)"),
-        (receivers.raw(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200), LATER, "not HTTP (HTTPException)"),
-        (receivers.raw(b"HTTP/1.1 999 \x00\xff\r\n\xfe: \x00\r\n\r\n\x00\xff"), LATER, "answered 999"),
-        (receivers.raw(), LATER, "closed the connection without an answer. Check the receiver's log"),
-        (receivers.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\npart"), "delivered", ""),
-        (receivers.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz"), "delivered", ""),
-        (receivers.raw(b"HTTP/1.1 101 Switching Protocols\r\n\r\n"), PERMANENT, "answered 101"),
-        (receivers.flood, "delivered", ""),
-    ],
+@cases(
+    (answer(204), "delivered", ""),
+    (answer(500, b"disk full"), LATER, "answered 500 Internal Server Error (“disk full”). Check"),
+    (answer(429), LATER, "answered 429"),
+    (answer(400, b"no such alert"), PERMANENT, "It will not take this message: correct"),
+    (answer(404), PERMANENT, "answered 404"),
+    (answer(410), PERMANENT, "answered 410"),
+    (answer(304), PERMANENT, "points to"),
+    (answer(307, location="http://127.0.0.1:1/?token=hidden-token"), PERMANENT, "127.0.0.1:1/?token=***"),
+    (receivers.raw(b"SSH-2.0-OpenSSH_9\r\n"), LATER, "not HTTP (BadStatusLine). Check host and port"),
+    (receivers.raw(b"HTTP/1.1 200 OK\r\n" + b"a" * 70_000), LATER, "not HTTP (LineTooLong)"),
+    (receivers.raw(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200), LATER, "not HTTP (HTTPException)"),
+    (receivers.raw(b"HTTP/1.1 999 \x00\xff\r\n\xfe: \x00\r\n\r\n\x00\xff"), LATER, "answered 999"),
+    (receivers.raw(), LATER, "closed the connection without an answer. Check the receiver's log"),
+    (receivers.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\npart"), "delivered", ""),
+    (receivers.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz"), "delivered", ""),
+    (receivers.raw(b"HTTP/1.1 101 Switching Protocols\r\n\r\n"), PERMANENT, "answered 101"),
+    (receivers.flood, "delivered", ""),
 )  # fmt: skip
 def test_what_an_answer_means(
     receiver: Receiver, channel: Channel, manner: receivers.Manner, state: str, says: str
@@ -291,15 +289,12 @@ def test_a_message_can_be_sent_again_by_hand(receiver: Receiver, channel: Channe
         deliver.send_again(Delivery.objects.get(pk=failed.pk))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "path"),
-    [
-        ("", "/api/v2/alerts"),
-        ("/", "/api/v2/alerts"),
-        ("/am/", "/am/api/v2/alerts"),
-        ("/api/v2/alerts", "/api/v2/alerts"),
-        ("/am?tenant=a", "/am/api/v2/alerts?tenant=a"),
-    ],
+@cases(
+    ("", "/api/v2/alerts"),
+    ("/", "/api/v2/alerts"),
+    ("/am/", "/am/api/v2/alerts"),
+    ("/api/v2/alerts", "/api/v2/alerts"),
+    ("/am?tenant=a", "/am/api/v2/alerts?tenant=a"),
 )
 def test_an_alertmanager_is_posted_a_list(receiver: Receiver, suffix: str, path: str) -> None:
     url = f"http://ada:s3cr%40t@127.0.0.1:{receiver.port}{suffix}"
@@ -357,22 +352,19 @@ def fresh_tls() -> Iterator[Callable[[], None]]:
     alert_http._tls.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("kind", "url", "secret", "says"),
-    [
-        ("webhook", "https://127.0.0.1/", "", "does not begin with whsec_"),
-        ("webhook", "https://127.0.0.1/", "whsec_%%%", "is not base64"),
-        ("webhook", "https://127.0.0.1/", "whsec_QUJD", "has 3 bytes"),
-        ("alertmanager", "https://127.0.0.1/", "whsec_QUJD", "leave its secret empty"),
-        ("webhook", "ftp://127.0.0.1/", "", "must begin with https:// or http://"),
-        ("webhook", "https:///path", "", "names no host"),
-        ("webhook", "https://a b/", "", "spaces"),
-        ("webhook", "https://127.0.0.1:99999/", "", "is not one: write https://host:port/path"),
-        ("webhook", "https://127.0.0.1:0/", "", "port 0"),
-        ("webhook", "https://10.1.2.3/", "", "It is a private address. To send there all the same"),
-        ("mail", "https://127.0.0.1/", "", "There is no kind “mail”"),
-        ("apprise", "json://127.0.0.1/", "", "make a channel of kind webhook"),
-    ],
+@cases(
+    ("webhook", "https://127.0.0.1/", "", "does not begin with whsec_"),
+    ("webhook", "https://127.0.0.1/", "whsec_%%%", "is not base64"),
+    ("webhook", "https://127.0.0.1/", "whsec_QUJD", "has 3 bytes"),
+    ("alertmanager", "https://127.0.0.1/", "whsec_QUJD", "leave its secret empty"),
+    ("webhook", "ftp://127.0.0.1/", "", "must begin with https:// or http://"),
+    ("webhook", "https:///path", "", "names no host"),
+    ("webhook", "https://a b/", "", "spaces"),
+    ("webhook", "https://127.0.0.1:99999/", "", "is not one: write https://host:port/path"),
+    ("webhook", "https://127.0.0.1:0/", "", "port 0"),
+    ("webhook", "https://10.1.2.3/", "", "It is a private address. To send there all the same"),
+    ("mail", "https://127.0.0.1/", "", "There is no kind “mail”"),
+    ("apprise", "json://127.0.0.1/", "", "make a channel of kind webhook"),
 )
 def test_what_is_wrong_with_a_new_channel_is_said(kind: str, url: str, secret: str, says: str) -> None:
     with pytest.raises(deliver.CannotSend) as caught:

@@ -15,6 +15,7 @@ from dashboard.alerts import http as alert_http
 from dashboard.alerts.ssrf import TargetGuard, TargetRefused
 from dashboard.config import ConfigError, load_config
 from fenceline.alerts.engine import Alerting, split_port
+from tests.cases import cases
 from tests.receivers import Receiver, answer
 
 
@@ -28,18 +29,15 @@ def send(url: str, judge: TargetGuard) -> alert_http.HttpAnswer:
     return alert_http.send_request(ssrf.parse_target(url), b"{}", {}, timeout_s=5, guard=judge)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1",
-        "169.254.169.254", "168.63.129.16", "100.64.0.1", "100.100.100.200", "192.0.0.170", "192.0.2.1",
-        "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1",
-        "255.255.255.255", "192.88.99.1",
-        "::1", "::", "fe80::1", "fe80::1%lo", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "3fff::1",
-        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:7f00:1", "::127.0.0.1", "64:ff9b::7f00:1",
-        "64:ff9b::10.0.0.1", "64:ff9b:1::a00:1", "2002:7f00:1::", "2001:0:1::1", "fec0::1", "100::1",
-        "5f00::1",
-    ],
+@cases(
+    "127.0.0.1", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1",
+    "169.254.169.254", "168.63.129.16", "100.64.0.1", "100.100.100.200", "192.0.0.170", "192.0.2.1",
+    "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1",
+    "255.255.255.255", "192.88.99.1",
+    "::1", "::", "fe80::1", "fe80::1%lo", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "3fff::1",
+    "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:7f00:1", "::127.0.0.1", "64:ff9b::7f00:1",
+    "64:ff9b::10.0.0.1", "64:ff9b:1::a00:1", "2002:7f00:1::", "2001:0:1::1", "fec0::1", "100::1",
+    "5f00::1",
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     target = ssrf.parse_target("https://hooks.example/x")
@@ -49,23 +47,17 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     assert "adds hooks.example to [alerts] allow_private in fenceline.toml" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"],
-)
+@cases("8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808")
 def test_a_public_address_is_permitted(address: str) -> None:
     assert TargetGuard(resolver=answers([address])).allowed_addresses(
         ssrf.parse_target("https://hooks.example/x")
     ) == [address]
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "127.0.0.1", "127.1", "2130706433", "0x7f.1", "0x7f000001", "0177.0.0.1", "017700000001",
-        "localhost", "localhost.", "LOCALHOST", "[::1]", "[::ffff:127.0.0.1]", "[0:0:0:0:0:ffff:7f00:1]",
-        "１２７.０.０.１", "ⓛocalhost", "127.0.0.1.", "127。0。0。1",
-    ],
+@cases(
+    "127.0.0.1", "127.1", "2130706433", "0x7f.1", "0x7f000001", "0177.0.0.1", "017700000001",
+    "localhost", "localhost.", "LOCALHOST", "[::1]", "[::ffff:127.0.0.1]", "[0:0:0:0:0:ffff:7f00:1]",
+    "１２７.０.０.１", "ⓛocalhost", "127.0.0.1.", "127。0。0。1",
 )  # fmt: skip
 def test_no_spelling_of_this_machine_gets_past_the_systems_resolver(host: str) -> None:
     with Receiver() as receiver:
@@ -75,18 +67,15 @@ def test_no_spelling_of_this_machine_gets_past_the_systems_resolver(host: str) -
     assert not caught.value.retry
 
 
-@pytest.mark.parametrize(
-    ("allowed", "permitted"),
-    [
-        (("127.0.0.0/8",), True),
-        (("127.0.0.1",), True),
-        (("::ffff:127.0.0.1",), False),
-        (("hooks.example",), True),
-        (("HOOKS.example.",), True),
-        (("example",), False),
-        (("10.0.0.0/8", "not a network", ""), False),
-        ((), False),
-    ],
+@cases(
+    (("127.0.0.0/8",), True),
+    (("127.0.0.1",), True),
+    (("::ffff:127.0.0.1",), False),
+    (("hooks.example",), True),
+    (("HOOKS.example.",), True),
+    (("example",), False),
+    (("10.0.0.0/8", "not a network", ""), False),
+    ((), False),
 )
 def test_what_allow_private_names_may_be_reached(allowed: tuple[str, ...], permitted: bool) -> None:
     with Receiver() as receiver:
@@ -112,16 +101,13 @@ def test_an_entry_with_a_port_permits_that_port_alone() -> None:
         assert beside.received == []
 
 
-@pytest.mark.parametrize(
-    ("entry", "host", "port"),
-    [
-        ("hooks.example:8443", "hooks.example", 8443),
-        ("[::1]:9000", "[::1]", 9000),
-        ("10.20.0.0/16", "10.20.0.0/16", None),
-        ("::1", "::1", None),
-        ("[::1]", "[::1]", None),
-        ("fd00::1:9000", "fd00::1:9000", None),
-    ],
+@cases(
+    ("hooks.example:8443", "hooks.example", 8443),
+    ("[::1]:9000", "[::1]", 9000),
+    ("10.20.0.0/16", "10.20.0.0/16", None),
+    ("::1", "::1", None),
+    ("[::1]", "[::1]", None),
+    ("fd00::1:9000", "fd00::1:9000", None),
 )
 def test_only_an_unambiguous_port_is_split_from_its_host(entry: str, host: str, port: int | None) -> None:
     assert split_port(entry) == (host, port)
@@ -159,31 +145,25 @@ def test_a_redirect_into_the_network_is_not_followed() -> None:
         assert (sent.status, len(outside.received), inside.received) == (302, 1, [])
 
 
-@pytest.mark.parametrize(
-    ("url", "host", "port", "path"),
-    [
-        ("https://hooks.example", "hooks.example", 443, "/"),
-        ("HTTP://HOOKS.example.:8080/a?b=c#d", "hooks.example", 8080, "/a?b=c"),
-        ("https://bücher.example/ключ", "xn--bcher-kva.example", 443, "/%D0%BA%D0%BB%D1%8E%D1%87"),
-        ("https://u:p@[2606:4700::1111]:8443/", "2606:4700::1111", 8443, "/"),
-    ],
+@cases(
+    ("https://hooks.example", "hooks.example", 443, "/"),
+    ("HTTP://HOOKS.example.:8080/a?b=c#d", "hooks.example", 8080, "/a?b=c"),
+    ("https://bücher.example/ключ", "xn--bcher-kva.example", 443, "/%D0%BA%D0%BB%D1%8E%D1%87"),
+    ("https://u:p@[2606:4700::1111]:8443/", "2606:4700::1111", 8443, "/"),
 )
 def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str) -> None:
     target = ssrf.parse_target(url)
     assert (target.host, target.port, target.path) == (host, port, path)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "", "hooks.example", "//hooks.example/", "file:///etc/passwd", "gopher://a/", "javascript:alert(1)",
-        "http://", "http://?q", "http://a:b@/", "http://[::1/", "http://[v1.x]/", "http://a\r\nHost: b/",
-        "http://a/\r\nX: y", "http://a\\@b/", "http://a b/", "http://a:0/", "http://a:65536/", "http://a:x/",
-        "http://\N{CYRILLIC SMALL LETTER A}\N{COMBINING ACUTE ACCENT}\ud800.example/", "http://-\xad-ü/",
-        "http://a/\N{RIGHT-TO-LEFT OVERRIDE}", "#a", "https://#a", "http://u:p@", "http://:80/", "http://a..b/",
-        "http://-a.example/", "http://a-/", "http://%00/", "http://a%2fb/", "http://300.1.1.1/", "http://1.2.3.4.5/",
-        f"http://{'a' * 64}.example/", f"http://{'a.' * 130}example/",
-    ],
+@cases(
+    "", "hooks.example", "//hooks.example/", "file:///etc/passwd", "gopher://a/", "javascript:alert(1)",
+    "http://", "http://?q", "http://a:b@/", "http://[::1/", "http://[v1.x]/", "http://a\r\nHost: b/",
+    "http://a/\r\nX: y", "http://a\\@b/", "http://a b/", "http://a:0/", "http://a:65536/", "http://a:x/",
+    "http://\N{CYRILLIC SMALL LETTER A}\N{COMBINING ACUTE ACCENT}\ud800.example/", "http://-\xad-ü/",
+    "http://a/\N{RIGHT-TO-LEFT OVERRIDE}", "#a", "https://#a", "http://u:p@", "http://:80/", "http://a..b/",
+    "http://-a.example/", "http://a-/", "http://%00/", "http://a%2fb/", "http://300.1.1.1/", "http://1.2.3.4.5/",
+    f"http://{'a' * 64}.example/", f"http://{'a.' * 130}example/",
 )  # fmt: skip
 def test_what_is_no_web_address_is_refused_in_words(url: str) -> None:
     with pytest.raises(TargetRefused) as caught:
@@ -200,17 +180,14 @@ def test_the_address_of_a_name_is_unwrapped_before_it_is_judged() -> None:
     assert caught.value.retry, "a name may have an address later"
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "10.0.0.0/33",
-        "https://hooks.example",
-        " ",
-        "hooks.example/8",
-        "10.0.0.0/8:80",
-        "hooks.example:65536",
-        "a:0",
-    ],
+@cases(
+    "10.0.0.0/33",
+    "https://hooks.example",
+    " ",
+    "hooks.example/8",
+    "10.0.0.0/8:80",
+    "hooks.example:65536",
+    "a:0",
 )
 def test_a_slip_in_allow_private_stops_the_start(tmp_path: Path, entry: str) -> None:
     path = tmp_path / "fenceline.toml"
@@ -220,9 +197,7 @@ def test_a_slip_in_allow_private_stops_the_start(tmp_path: Path, entry: str) -> 
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    "host", ["0.0.0.0", "0", "255.255.255.255", "224.0.0.1", "240.0.0.1", "[::]", "[ff02::1]"]
-)
+@cases("0.0.0.0", "0", "255.255.255.255", "224.0.0.1", "240.0.0.1", "[::]", "[ff02::1]")
 def test_an_address_that_no_receiver_has_is_refused_whatever_is_allowed(settings: Any, host: str) -> None:
     everything = Alerting(allow_private=("0.0.0.0/0", "::/0"))
     settings.FENCELINE = replace(settings.FENCELINE, alerts=everything)

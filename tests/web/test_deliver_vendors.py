@@ -16,6 +16,7 @@ from dashboard.alerts import apprise_channels
 from dashboard.alerts import http as alert_http
 from dashboard.alerts.senders import OutgoingMessage, SendOutcome, send_once
 from dashboard.alerts.ssrf import TargetGuard
+from tests.cases import cases
 from tests.receivers import Authority, Manner, Receiver, answer
 
 BODY = "LSO of payments-0 <b> @everyone <!here>"
@@ -101,15 +102,12 @@ def test_a_pager_closes_what_it_opened(vendor: Receiver) -> None:
     assert (opened["event_action"], closed["event_action"]) == ("trigger", "resolve")
 
 
-@pytest.mark.parametrize(
-    ("manner", "retry", "says"),
-    [
-        (answer(500, b"down"), True, "answered 500"),
-        (answer(429, retry_after="9"), True, "answered 429"),
-        (answer(404, b"unknown webhook"), False, "“unknown webhook”). It will not take this message"),
-        (answer(302, location="http://127.0.0.1/"), False, "Redirects are not followed"),
-        (answer(200, b"no_service"), False, "answered 200, but as an error: no_service"),
-    ],
+@cases(
+    (answer(500, b"down"), True, "answered 500"),
+    (answer(429, retry_after="9"), True, "answered 429"),
+    (answer(404, b"unknown webhook"), False, "“unknown webhook”). It will not take this message"),
+    (answer(302, location="http://127.0.0.1/"), False, "Redirects are not followed"),
+    (answer(200, b"no_service"), False, "answered 200, but as an error: no_service"),
 )
 def test_what_a_vendors_answer_means(vendor: Receiver, manner: Manner, retry: bool, says: str) -> None:
     vendor.manners.append(manner)
@@ -134,41 +132,35 @@ def test_a_certificate_that_is_not_the_vendors_is_refused(vendor: Receiver, monk
     assert "The certificate of https://events.pagerduty.com cannot be verified" in outcome.error
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("json://10.0.0.1/", "not json://: make a channel of kind webhook"),
-        ("jsons://hooks.example/", "not jsons://"),
-        ("xml://10.0.0.1/", "not xml://: take one of"),
-        ("form://10.0.0.1/", "not form://"),
-        ("apprise://10.0.0.1/token", "not apprise://"),
-        ("ntfy://10.0.0.1/topic", "not ntfy://"),
-        ("mailto://u:p@10.0.0.1", "not mailto://: write mailgun:// or sendgrid://"),
-        ("msteams://a/b/c/d", "write workflows://"),
-        (
-            f"discord://4174216298/{S40}",
-            "not discord://: take one of mailgun, pagerduty, sendgrid, slack, tgram",
-        ),
-        ("syslog://", "not syslog://"),
-        ("dbus://", "not dbus://"),
-        ("file:///etc/passwd", "not file://"),
-        ("https://hooks.slack.com/services/a/b/c", "not https://: make a channel of kind webhook"),
-        ("opsgenie://" + A32, "the address of its Prometheus integration"),
-        ("slack", "no scheme"),
-        ("", "no scheme"),
-        ("slack://short", "missing or misspelled"),
-        (f"{SLACK}?template=file:///etc/passwd", "options that are not used here (template)"),
-        (f"{SLACK}?verify=no", "(verify)"),
-        (f"{SLACK}?redirect=yes", "(redirect)"),
-        (f"{SLACK}?:token=x", "not used here"),
-        (f"{SLACK}?%3Atoken=x", "not used here"),
-        (f"{SLACK}?+header=x", "not used here"),
-        (f"{SLACK}?footer=yes&tag=a&store=/etc", "(store, tag)"),
-        (f"workflows://hooks.example/{A32}/{S40}", "must end in .logic.azure.com"),
-        (f"workflows://logic.azure.com.hooks.example/{A32}/{S40}", "must end in"),
-        (f"workflows://evil-logic.azure.com/{A32}/{S40}", "must end in"),
-        (f"workflows://10.0.0.1/{A32}/{S40}", "must end in"),
-    ],
+@cases(
+    ("json://10.0.0.1/", "not json://: make a channel of kind webhook"),
+    ("jsons://hooks.example/", "not jsons://"),
+    ("xml://10.0.0.1/", "not xml://: take one of"),
+    ("form://10.0.0.1/", "not form://"),
+    ("apprise://10.0.0.1/token", "not apprise://"),
+    ("ntfy://10.0.0.1/topic", "not ntfy://"),
+    ("mailto://u:p@10.0.0.1", "not mailto://: write mailgun:// or sendgrid://"),
+    ("msteams://a/b/c/d", "write workflows://"),
+    (f"discord://4174216298/{S40}", "not discord://: take one of mailgun, pagerduty, sendgrid, slack, tgram"),
+    ("syslog://", "not syslog://"),
+    ("dbus://", "not dbus://"),
+    ("file:///etc/passwd", "not file://"),
+    ("https://hooks.slack.com/services/a/b/c", "not https://: make a channel of kind webhook"),
+    ("opsgenie://" + A32, "the address of its Prometheus integration"),
+    ("slack", "no scheme"),
+    ("", "no scheme"),
+    ("slack://short", "missing or misspelled"),
+    (f"{SLACK}?template=file:///etc/passwd", "options that are not used here (template)"),
+    (f"{SLACK}?verify=no", "(verify)"),
+    (f"{SLACK}?redirect=yes", "(redirect)"),
+    (f"{SLACK}?:token=x", "not used here"),
+    (f"{SLACK}?%3Atoken=x", "not used here"),
+    (f"{SLACK}?+header=x", "not used here"),
+    (f"{SLACK}?footer=yes&tag=a&store=/etc", "(store, tag)"),
+    (f"workflows://hooks.example/{A32}/{S40}", "must end in .logic.azure.com"),
+    (f"workflows://logic.azure.com.hooks.example/{A32}/{S40}", "must end in"),
+    (f"workflows://evil-logic.azure.com/{A32}/{S40}", "must end in"),
+    (f"workflows://10.0.0.1/{A32}/{S40}", "must end in"),
 )
 def test_what_is_not_for_apprise_is_said_and_never_asked(vendor: Receiver, url: str, says: str) -> None:
     with pytest.raises(apprise_channels.Unsupported) as caught:

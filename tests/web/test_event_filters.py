@@ -15,6 +15,7 @@ from dashboard.models import Cluster, Tally, TransitionRecord
 from fenceline.facts import TransitionKind
 from fenceline.history.time_range import format_instant
 from fenceline.history.timeline import ROUTINE
+from tests.cases import cases
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -177,28 +178,25 @@ def test_what_is_counted_for_all_is_the_sum_of_the_applications(prod: Cluster) -
         assert every[TransitionKind.COMMIT] > 100
 
 
-@pytest.mark.parametrize(
-    ("former", "path", "asked"),
-    [
-        ("/fencing", "/events", {"last": "24h", **_OF_TRANSITIONS}),
-        (
-            "/fencing?since=7d&kind=timeout&confidence=certain&application=a%20b&q=x&cluster=prod&before=5-5",
-            "/events",
-            {
-                "last": "7d", "kind": "timeout", "confidence": "certain", "application": "a b", "q": "x",
-                "cluster": "prod", "source": "transition",
-            },
-        ),
-        ("/fencing?kind=all", "/events", {"last": "24h", "source": "transition", "unfolded": "true"}),
-        (
-            "/fencing?kind=reinit&from=2026-11-18T02:00:00Z",
-            "/events",
-            {"from": "2026-11-18T02:00:00Z", "kind": "reinit", "source": "transition", "unfolded": "true"},
-        ),
-        ("/feed?application=a&last=1h", "/events", {"application": "a", "last": "1h", **_OF_TRANSITIONS}),
-        ("/history", "/reports", {}),
-        ("/history?since=90d&by=aborts", "/reports", {"last": "90d", "by": "aborts"}),
-    ],
+@cases(
+    ("/fencing", "/events", {"last": "24h", **_OF_TRANSITIONS}),
+    (
+        "/fencing?since=7d&kind=timeout&confidence=certain&application=a%20b&q=x&cluster=prod&before=5-5",
+        "/events",
+        {
+            "last": "7d", "kind": "timeout", "confidence": "certain", "application": "a b", "q": "x",
+            "cluster": "prod", "source": "transition",
+        },
+    ),
+    ("/fencing?kind=all", "/events", {"last": "24h", "source": "transition", "unfolded": "true"}),
+    (
+        "/fencing?kind=reinit&from=2026-11-18T02:00:00Z",
+        "/events",
+        {"from": "2026-11-18T02:00:00Z", "kind": "reinit", "source": "transition", "unfolded": "true"},
+    ),
+    ("/feed?application=a&last=1h", "/events", {"application": "a", "last": "1h", **_OF_TRANSITIONS}),
+    ("/history", "/reports", {}),
+    ("/history?since=90d&by=aborts", "/reports", {"last": "90d", "by": "aborts"}),
 )  # fmt: skip
 def test_a_former_address_leads_to_what_it_showed(
     page: Client, prod: Cluster, former: str, path: str, asked: dict[str, str]

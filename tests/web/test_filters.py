@@ -45,6 +45,7 @@ from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.losses.recoveries import RecoveryOutcome
 from fenceline.plans.plan import Act
 from fenceline.spark.records import QueryState
+from tests.cases import cases
 from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -64,26 +65,23 @@ LISTS: dict[str, tuple[str, type[Any], str, str]] = {
 PAGES = sorted(LISTS.keys() - {"findings", "transitions"})
 
 
-@pytest.mark.parametrize(
-    ("criteria", "parameter", "words"),
-    [
-        (ActionCriteria, "act", Act),
-        (ActionCriteria, "state", Action.State),
-        (AlertCriteria, "severity", Severity),
-        (AlertCriteria, "state", (*Alert.State, "active", "all")),
-        (AuditCriteria, "event", (*FAMILIES, *Event)),
-        (DeliveryCriteria, "origin", Delivery.Origin),
-        (DeliveryCriteria, "state", Delivery.State),
-        (EventCriteria, "kind", NOTABLE),
-        (GroupCriteria, "status", (*GroupStatus, "pending")),
-        (PartitionCriteria, "verdict", (*PartitionVerdict, "blocked", "pinned")),
-        (QueryCriteria, "sink", SINKS),
-        (QueryCriteria, "state", (*QueryState, "prepared")),
-        (RecoveryCriteria, "cause", ABORTS & set(NOTABLE)),
-        (RecoveryCriteria, "outcome", RecoveryOutcome),
-        (SortedTransactions, "sort", (*SORTS, "attention")),
-        (SortedTransactions, "state", (*TransactionState, "open")),
-    ],
+@cases(
+    (ActionCriteria, "act", Act),
+    (ActionCriteria, "state", Action.State),
+    (AlertCriteria, "severity", Severity),
+    (AlertCriteria, "state", (*Alert.State, "active", "all")),
+    (AuditCriteria, "event", (*FAMILIES, *Event)),
+    (DeliveryCriteria, "origin", Delivery.Origin),
+    (DeliveryCriteria, "state", Delivery.State),
+    (EventCriteria, "kind", NOTABLE),
+    (GroupCriteria, "status", (*GroupStatus, "pending")),
+    (PartitionCriteria, "verdict", (*PartitionVerdict, "blocked", "pinned")),
+    (QueryCriteria, "sink", SINKS),
+    (QueryCriteria, "state", (*QueryState, "prepared")),
+    (RecoveryCriteria, "cause", ABORTS & set(NOTABLE)),
+    (RecoveryCriteria, "outcome", RecoveryOutcome),
+    (SortedTransactions, "sort", (*SORTS, "attention")),
+    (SortedTransactions, "state", (*TransactionState, "open")),
 )
 def test_every_word_there_is_can_be_asked_for(
     criteria: type[Criteria], parameter: str, words: Iterable[str]
@@ -105,20 +103,17 @@ def test_an_unknown_parameter_is_named_with_the_nearest() -> None:
     assert wanted.ignored == ("“stat” is not a parameter of this list (nearest: state)",)
 
 
-@pytest.mark.parametrize(
-    ("form", "asked", "said"),
-    [
-        (TransactionListQuery, {"page": "-1"}, "page “-1” is not a page number"),
-        # Superscript two is a digit to Python.
-        (TransactionListQuery, {"page": "²"}, "page “²” is not a page number"),
-        (TransactionListQuery, {"page": "99999999999999999999"}, "is not a page number"),
-        (TransactionListQuery, {"size": "7"}, "size “7” is none of 50, 100, 200"),
-        (TransactionListQuery, {"min_age_s": "nan"}, "min_age_s “nan” is not a number of seconds"),
-        (TransactionListQuery, {"min_age_s": "inf"}, "is not a number of seconds"),
-        (TransactionListQuery, {"min_age_s": "-5"}, "is not a number of seconds"),
-        (TransactionListQuery, {"state": "\0\x1b"}, "state “�” is none of open"),
-        (EventListQuery, {"before": "1-1-99999999999999999999999"}, "is not a place"),
-    ],
+@cases(
+    (TransactionListQuery, {"page": "-1"}, "page “-1” is not a page number"),
+    # Superscript two is a digit to Python.
+    (TransactionListQuery, {"page": "²"}, "page “²” is not a page number"),
+    (TransactionListQuery, {"page": "99999999999999999999"}, "is not a page number"),
+    (TransactionListQuery, {"size": "7"}, "size “7” is none of 50, 100, 200"),
+    (TransactionListQuery, {"min_age_s": "nan"}, "min_age_s “nan” is not a number of seconds"),
+    (TransactionListQuery, {"min_age_s": "inf"}, "is not a number of seconds"),
+    (TransactionListQuery, {"min_age_s": "-5"}, "is not a number of seconds"),
+    (TransactionListQuery, {"state": "\0\x1b"}, "state “�” is none of open"),
+    (EventListQuery, {"before": "1-1-99999999999999999999999"}, "is not a place"),
 )
 def test_a_value_beyond_what_can_be_is_ignored_and_named(
     form: type[ListQuery], asked: dict[str, str], said: str

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster
+from tests.cases import cases
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -42,21 +43,13 @@ def found(page: Client, asked: str, **headers: str) -> dict[str, list[tuple[str,
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize(
-    ("asked", "kind", "name", "url"),
-    [
-        (
-            "payments-ledger-7",
-            "Transactions",
-            "payments-ledger-7",
-            "/transactions/prod/payments-ledger-7",
-        ),
-        ("payments-0", "Partitions", "payments-0", "/partitions/prod/payments/0"),
-        ("PAYMENTS-0", "Partitions", "payments-0", "/partitions/prod/payments/0"),
-        ("billing", "Consumer groups", "billing", "/groups/prod/billing"),
-        ("partit", "Pages", "Partitions", "/partitions"),
-        ("hanging", "Rules", "hanging", "/rules/hanging"),
-    ],
+@cases(
+    ("payments-ledger-7", "Transactions", "payments-ledger-7", "/transactions/prod/payments-ledger-7"),
+    ("payments-0", "Partitions", "payments-0", "/partitions/prod/payments/0"),
+    ("PAYMENTS-0", "Partitions", "payments-0", "/partitions/prod/payments/0"),
+    ("billing", "Consumer groups", "billing", "/groups/prod/billing"),
+    ("partit", "Pages", "Partitions", "/partitions"),
+    ("hanging", "Rules", "hanging", "/rules/hanging"),
 )
 def test_a_name_is_found_first(
     page: Client, prod: Cluster, asked: str, kind: str, name: str, url: str

@@ -13,6 +13,7 @@ from dashboard.config import CheckpointRoot, EngineEndpoint
 from dashboard.models import Cluster, FlinkJob
 from fenceline.engines.flink.records import TransactionOwnership
 from fenceline.engines.status import EngineKind
+from tests.cases import cases
 from tests.web import factories, scenarios
 from tests.web.factories import FLINK_IDENT
 from tests.web.roles import page_html
@@ -123,14 +124,11 @@ def test_what_a_rule_finds_is_on_the_page_of_the_job(page: Client, decided: Flin
     assert "copy is late" in text
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("copy-0-41", "chk-41 decided to commit this transaction, and nobody has yet"),
-        ("copy-1-41", "and it is committed"),
-        ("copy-2-41", "which was aborted: the records are lost"),
-        ("copy-0-99", "does not hold this transaction: nothing is decided"),
-    ],
+@cases(
+    ("copy-0-41", "chk-41 decided to commit this transaction, and nobody has yet"),
+    ("copy-1-41", "and it is committed"),
+    ("copy-2-41", "which was aborted: the records are lost"),
+    ("copy-0-99", "does not hold this transaction: nothing is decided"),
 )
 def test_a_transaction_names_its_job_and_what_was_decided(
     page: Client, decided: FlinkJob, name: str, words: str
@@ -184,17 +182,14 @@ def test_what_is_left_behind_is_fenced_from_the_page_and_what_may_write_is_not(
     assert 'data-act="fence"' not in page_html(page, JOB)
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "job", "primary"),
-    [
-        (1, "copy-5-39", {}, ["fence"]),
-        (2, "copy-0-42", {}, []),
-        (3, "copy-0-41", {}, ["commit_flink"]),
-        (4, "copy-5-39", {"error": "s3://x/_metadata cannot be decoded"}, []),
-        (5, "copy-5-39", {"is_savepoint": True}, []),
-        (6, "elsewhere-5-39", {}, []),
-        (7, "plain", {}, ["fence"]),
-    ],
+@cases(
+    (1, "copy-5-39", {}, ["fence"]),
+    (2, "copy-0-42", {}, []),
+    (3, "copy-0-41", {}, ["commit_flink"]),
+    (4, "copy-5-39", {"error": "s3://x/_metadata cannot be decoded"}, []),
+    (5, "copy-5-39", {"is_savepoint": True}, []),
+    (6, "elsewhere-5-39", {}, []),
+    (7, "plain", {}, ["fence"]),
 )
 def test_an_incident_fences_first_what_no_checkpoint_will_commit(
     operator: Client, prod: Cluster, number: int, name: str, job: dict[str, object], primary: list[str]

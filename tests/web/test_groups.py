@@ -9,6 +9,7 @@ from django.test import Client
 
 from dashboard.labels.status import trend_word
 from dashboard.models import Cluster, Group, GroupRecord
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -36,24 +37,21 @@ def five(prod: Cluster) -> Cluster:
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("", ["blocked", "stopped", FAMILY, "pending", "fine"]),
-        ("?sort=name", ["blocked", "fine", "pending", FAMILY, "stopped"]),
-        ("?sort=lag", ["blocked", FAMILY, "stopped", "fine", "pending"]),
-        ("?sort=unread", ["stopped", FAMILY, "fine", "blocked", "pending"]),
-        ("?sort=behind", ["stopped", "blocked", "fine", "pending", FAMILY]),
-        ("?sort=behind&dir=asc", ["fine", "blocked", "stopped", "pending", FAMILY]),
-        ("?status=BLOCKED", ["blocked"]),
-        ("?status=pending", ["pending"]),
-        ("?status=WARN", [FAMILY]),
-        ("?q=LOCK", ["blocked"]),
-        ("?q=%25", []),
-        (f"?family={FAMILY}&sort=name", [factories.spark_group_id(n) for n in range(3)]),
-        (f"?family={FAMILY}&status=OK", [factories.spark_group_id(0)]),
-        ("?family=none", []),
-    ],
+@cases(
+    ("", ["blocked", "stopped", FAMILY, "pending", "fine"]),
+    ("?sort=name", ["blocked", "fine", "pending", FAMILY, "stopped"]),
+    ("?sort=lag", ["blocked", FAMILY, "stopped", "fine", "pending"]),
+    ("?sort=unread", ["stopped", FAMILY, "fine", "blocked", "pending"]),
+    ("?sort=behind", ["stopped", "blocked", "fine", "pending", FAMILY]),
+    ("?sort=behind&dir=asc", ["fine", "blocked", "stopped", "pending", FAMILY]),
+    ("?status=BLOCKED", ["blocked"]),
+    ("?status=pending", ["pending"]),
+    ("?status=WARN", [FAMILY]),
+    ("?q=LOCK", ["blocked"]),
+    ("?q=%25", []),
+    (f"?family={FAMILY}&sort=name", [factories.spark_group_id(n) for n in range(3)]),
+    (f"?family={FAMILY}&status=OK", [factories.spark_group_id(0)]),
+    ("?family=none", []),
 )
 def test_the_address_decides_what_is_shown(page: Client, five: Cluster, query: str, shown: list[str]) -> None:
     assert names(page, query) == shown
@@ -169,18 +167,15 @@ def test_a_group_without_commits_says_so(page: Client, prod: Cluster) -> None:
     assert "No committed offsets" in page_html(page, "/groups/prod/reads")
 
 
-@pytest.mark.parametrize(
-    ("values", "way"),
-    [
-        ([], ""),
-        ([5], ""),
-        ([5, 5], "steady"),
-        ([100, 104], "steady"),  # A twentieth is noise.
-        ([0, 1], "steady"),
-        ([0, 2], "rising"),
-        ([100, 200, 90], "steady"),
-        ([100, 120, 80], "falling"),
-    ],
+@cases(
+    ([], ""),
+    ([5], ""),
+    ([5, 5], "steady"),
+    ([100, 104], "steady"),  # A twentieth is noise.
+    ([0, 1], "steady"),
+    ([0, 2], "rising"),
+    ([100, 200, 90], "steady"),
+    ([100, 120, 80], "falling"),
 )
 def test_a_trend_is_a_word_and_a_line(values: list[int], way: str) -> None:
     assert trend_word(values) == way

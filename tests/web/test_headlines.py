@@ -1,7 +1,5 @@
 """Proves the sentence that each detail page starts with: one fact of its subject, what is worst first."""
 
-import pytest
-
 from dashboard.evaluation.blocking import NamedPartition, Waits
 from dashboard.groups.queries import BlockedReader
 from dashboard.models import Group, GroupOffset, PartitionRecord, PinRecord, Query, Transaction
@@ -28,6 +26,7 @@ from fenceline.kafka.groups import SHARE
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.text import plain_text
+from tests.cases import cases
 
 #: 2026-11-18 10:40:00 UTC.
 NOW = 1_795_344_000_000
@@ -103,29 +102,23 @@ class TestTransaction:
         assert sentence.startswith("It has blocked payments-0 for 7 min;")
         assert "its coordinator will not complete it" in explanation
 
-    @pytest.mark.parametrize(
-        ("fields", "ends"),
-        [
-            ({"timeout_ms": 5 * MINUTE}, "Its timeout of 5 min passed at 10:38:00 UTC; "),
-            ({"timeout_ms": TWO_PHASE_COMMIT_TIMEOUT_MS}, "It is part of a two-phase commit and does not "),
-            ({"timeout_ms": NOT_REPORTED}, "When it times out is unknown."),
-            ({"started_ms": None}, "When it times out is unknown."),
-        ],
+    @cases(
+        ({"timeout_ms": 5 * MINUTE}, "Its timeout of 5 min passed at 10:38:00 UTC; "),
+        ({"timeout_ms": TWO_PHASE_COMMIT_TIMEOUT_MS}, "It is part of a two-phase commit and does not "),
+        ({"timeout_ms": NOT_REPORTED}, "When it times out is unknown."),
+        ({"started_ms": None}, "When it times out is unknown."),
     )
     def test_states_how_an_open_one_ends(self, fields: dict[str, object], ends: str) -> None:
         row = transaction(**fields)
         _, explanation = words(transaction_headline(row, Waits("open"), [], now_ms=NOW))
         assert explanation.startswith(ends)
 
-    @pytest.mark.parametrize(
-        ("state", "said"),
-        [
-            (TransactionState.EMPTY, "It is idle."),
-            (TransactionState.PREPARE_COMMIT, "Its coordinator decided to commit it 7 min ago."),
-            (TransactionState.PREPARE_ABORT, "Its coordinator decided to abort it 7 min ago."),
-            (TransactionState.COMPLETE_COMMIT, "It was committed 7 min ago."),
-            (TransactionState.COMPLETE_ABORT, "It was aborted 7 min ago."),
-        ],
+    @cases(
+        (TransactionState.EMPTY, "It is idle."),
+        (TransactionState.PREPARE_COMMIT, "Its coordinator decided to commit it 7 min ago."),
+        (TransactionState.PREPARE_ABORT, "Its coordinator decided to abort it 7 min ago."),
+        (TransactionState.COMPLETE_COMMIT, "It was committed 7 min ago."),
+        (TransactionState.COMPLETE_ABORT, "It was aborted 7 min ago."),
     )
     def test_states_what_became_of_one_that_blocks_nothing(self, state: TransactionState, said: str) -> None:
         sentence, explanation = words(transaction_headline(transaction(state), Waits(), [], now_ms=NOW))
@@ -137,21 +130,18 @@ class TestTransaction:
         sentence, _ = words(transaction_headline(row, Waits(), [], fenced_by="ada", now_ms=NOW))
         assert sentence == "It is idle, fenced by ada at 10:33:00 UTC."
 
-    @pytest.mark.parametrize(
-        ("moves", "said"),
-        [
-            (
-                [("takeover", "probable")],
-                "Its producer was fenced at 10:39:00 UTC by another one with the same id (probable).",
-            ),
-            (
-                [("timeout", "certain")],
-                "Its coordinator aborted it at 10:39:00 UTC because its timeout had passed.",
-            ),
-            ([("begin", "certain"), ("client_abort", "certain")], "Its producer aborted it at 10:39:00 UTC."),
-            ([("reinit", "certain"), ("commit", "certain"), ("takeover", "certain")], ""),
-            ([("reinit", "certain")], ""),
-        ],
+    @cases(
+        (
+            [("takeover", "probable")],
+            "Its producer was fenced at 10:39:00 UTC by another one with the same id (probable).",
+        ),
+        (
+            [("timeout", "certain")],
+            "Its coordinator aborted it at 10:39:00 UTC because its timeout had passed.",
+        ),
+        ([("begin", "certain"), ("client_abort", "certain")], "Its producer aborted it at 10:39:00 UTC."),
+        ([("reinit", "certain"), ("commit", "certain"), ("takeover", "certain")], ""),
+        ([("reinit", "certain")], ""),
     )
     def test_says_first_how_its_last_transaction_ended(self, moves: list[tuple[str, str]], said: str) -> None:
         recent = [
@@ -194,13 +184,10 @@ class TestPartition:
         sentence, _ = words(partition_headline(row, [later], []))
         assert sentence == "Its LSO has been stuck at 1,920 for 7 min; no known consumer is blocked."
 
-    @pytest.mark.parametrize(
-        ("fields", "said"),
-        [
-            ({}, "No transaction blocks it."),
-            ({"high_watermark": 48_300}, "Its LSO advances."),
-            ({"lso": None, "high_watermark": None}, "Its offsets are not known yet."),
-        ],
+    @cases(
+        ({}, "No transaction blocks it."),
+        ({"high_watermark": 48_300}, "Its LSO advances."),
+        ({"lso": None, "high_watermark": None}, "Its offsets are not known yet."),
     )
     def test_states_what_is_true_while_nothing_blocks_it(self, fields: dict[str, object], said: str) -> None:
         row = PartitionRecord(**({"lso": 48_211, "high_watermark": 48_211, "seen_ms": NOW} | fields))
@@ -249,16 +236,13 @@ class TestGroup:
         )
         assert words(group_headline(row, stuck, [self.blocker()]))[0].endswith(" pending in demo-abandoned.")
 
-    @pytest.mark.parametrize(
-        ("fields", "said"),
-        [
-            ({"lag_hw": 1}, "It is healthy and 1 record behind."),
-            ({"lag_hw": 0}, "It is healthy."),
-            ({"status": "STOP", "lag_hw": 1_465}, "It has stopped committing; it is 1,465 records behind."),
-            ({"status": "UNKNOWN"}, "There is not enough data for a status."),
-            ({"partitions": 0}, "It has committed nothing."),
-            ({"error": "not authorized"}, "Not all of it could be read."),
-        ],
+    @cases(
+        ({"lag_hw": 1}, "It is healthy and 1 record behind."),
+        ({"lag_hw": 0}, "It is healthy."),
+        ({"status": "STOP", "lag_hw": 1_465}, "It has stopped committing; it is 1,465 records behind."),
+        ({"status": "UNKNOWN"}, "There is not enough data for a status."),
+        ({"partitions": 0}, "It has committed nothing."),
+        ({"error": "not authorized"}, "Not all of it could be read."),
     )
     def test_states_its_status_where_nothing_blocks_it(self, fields: dict[str, object], said: str) -> None:
         sentence, explanation = words(group_headline(self.group(**fields), [], []))

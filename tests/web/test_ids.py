@@ -13,6 +13,7 @@ from dashboard.models import Transaction
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.queries import SORTS, SortedTransactions
 from fenceline.facts import OPEN_STATES, TransactionState
+from tests.cases import cases
 from tests.web import factories
 
 pytestmark = [pytest.mark.django_db, pytest.mark.sql]
@@ -142,15 +143,12 @@ def test_an_order_without_an_index_is_refused_where_too_many_would_be_read(
     )  # Open ones are few, whatever the number of ids.
 
 
-@pytest.mark.parametrize(
-    ("wanted", "index"),
-    [
-        (SortedTransactions(), "transaction_name"),
-        (SortedTransactions(q="x"), "transaction_name"),
-        (SortedTransactions(application="orders"), "transaction_application"),
-        (SortedTransactions(state="open", sort="started"), "transaction_open"),
-        (SortedTransactions(min_age_s=1, sort="epoch"), "transaction_open"),
-    ],
+@cases(
+    (SortedTransactions(), "transaction_name"),
+    (SortedTransactions(q="x"), "transaction_name"),
+    (SortedTransactions(application="orders"), "transaction_application"),
+    (SortedTransactions(state="open", sort="started"), "transaction_open"),
+    (SortedTransactions(min_age_s=1, sort="epoch"), "transaction_open"),
 )
 def test_a_list_goes_along_its_index(now_ms: int, wanted: SortedTransactions, index: str) -> None:
     with CaptureQueriesContext(connection) as asked:

@@ -12,6 +12,7 @@ from django.test import Client
 
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentRevision
 from fenceline.history.time_range import format_instant
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -171,14 +172,11 @@ def test_an_operator_acknowledges_and_adds_a_note(operator: Client, prod: Cluste
     assert "ticket 4411" in page_html(operator, f"/incidents/{row.pk}?tab=notes")
 
 
-@pytest.mark.parametrize(
-    ("act", "text", "why"),
-    [
-        ("notes", " \n", "a note is some text without NUL"),
-        ("notes", "x\0y", "a note is some text without NUL"),
-        ("notes", "x" * 5_001, "5,000 characters at most"),
-        ("acknowledge", "", "is closed"),
-    ],
+@cases(
+    ("notes", " \n", "a note is some text without NUL"),
+    ("notes", "x\0y", "a note is some text without NUL"),
+    ("notes", "x" * 5_001, "5,000 characters at most"),
+    ("acknowledge", "", "is closed"),
 )
 def test_what_cannot_be_written_is_said_and_changes_nothing(
     operator: Client, prod: Cluster, act: str, text: str, why: str

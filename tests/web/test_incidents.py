@@ -9,6 +9,7 @@ from django.test import Client
 
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentFinding
 from fenceline.history.time_range import format_instant
+from tests.cases import cases
 from tests.web import factories, scenarios
 from tests.web.roles import page_html
 
@@ -100,16 +101,13 @@ def test_what_is_lost_first_comes_first_and_is_the_headline(page: Client, prod: 
     )
 
 
-@pytest.mark.parametrize(
-    ("rule", "subject", "expected"),
-    [
-        ("open_too_long", "transaction:payments-7", "fence"),
-        # A broker that is away ends no transaction, whatever is done to its effects.
-        ("stuck_in_prepare", "transaction:orders-1", "data-primary"),
-        ("coordinator_loading", "coordinators:prod", "data-primary"),
-        ("timeouts_in_a_row", "application:payments", "fence"),
-        ("abort_ratio", "application:payments", "fence"),
-    ],
+@cases(
+    ("open_too_long", "transaction:payments-7", "fence"),
+    # A broker that is away ends no transaction, whatever is done to its effects.
+    ("stuck_in_prepare", "transaction:orders-1", "data-primary"),
+    ("coordinator_loading", "coordinators:prod", "data-primary"),
+    ("timeouts_in_a_row", "application:payments", "fence"),
+    ("abort_ratio", "application:payments", "fence"),
 )
 def test_an_incident_offers_exactly_one_action(
     operator: Client, prod: Cluster, rule: str, subject: str, expected: str

@@ -13,6 +13,7 @@ from dashboard.api import ingest
 from dashboard.models import Batch, Query, Token
 from dashboard.runtime import collector_store
 from dashboard.system.tokens import token_digest
+from tests.cases import cases
 from tests.db.listener_posts import OTHER_QUERY, batch_event, listener_event, listener_post
 
 SENT_MS = 1_795_000_000_000
@@ -63,9 +64,7 @@ def test_a_body_need_not_be_compressed(client: Client) -> None:
     assert post(client, json.dumps(sent(batch_event(0, SENT_MS))).encode())[0] == 200
 
 
-@pytest.mark.parametrize(
-    "header", ["", "Bearer", "Bearer nobody's", "Basic token of ingest", "Bearer \u00fc"]
-)
+@cases("", "Bearer", "Bearer nobody's", "Basic token of ingest", "Bearer \u00fc")
 def test_an_unknown_token_is_refused_with_the_remedy(client: Client, header: str) -> None:
     status, problem = post(client, sent(), Authorization=header)
     assert status == 401
@@ -80,20 +79,17 @@ def test_a_token_of_another_role_may_not_ingest(client: Client, role: str) -> No
     assert not Query.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("body", "headers", "status"),
-    [
-        (b"", {}, 400),
-        (b"{", {}, 400),
-        (b"[]", {}, 400),
-        (b"[" * 100_000, {}, 400),
-        (b'{"events": 5}', {}, 400),
-        (b"\xff\xfe", {}, 400),
-        (b"no gzip", {"Content-Encoding": "gzip"}, 400),
-        (gzip.compress(b"{}" * 9_000)[:40], {"Content-Encoding": "gzip"}, 400),
-        (BOMB, {"Content-Encoding": "gzip"}, 413),
-        (b" " * (8 * 2**20 + 1), {}, 413),
-    ],
+@cases(
+    (b"", {}, 400),
+    (b"{", {}, 400),
+    (b"[]", {}, 400),
+    (b"[" * 100_000, {}, 400),
+    (b'{"events": 5}', {}, 400),
+    (b"\xff\xfe", {}, 400),
+    (b"no gzip", {"Content-Encoding": "gzip"}, 400),
+    (gzip.compress(b"{}" * 9_000)[:40], {"Content-Encoding": "gzip"}, 400),
+    (BOMB, {"Content-Encoding": "gzip"}, 413),
+    (b" " * (8 * 2**20 + 1), {}, 413),
     # Named: gzip writes the time into its bytes, and both of pytest's workers must find the same tests.
     ids=[
         "nothing",
@@ -131,30 +127,24 @@ def _unpacked_mb(client: Client, text: bytes, status: int) -> float:
     return most
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b'{"events":[' + b"1," * 3_000_000 + b"1]}",
-        b'{"events":[' + b"[]," * 1_000_000 + b"1]}",
-        b'{"events":[' + b'{"a":1},' * 400_000 + b"1]}",
-        b'{"events":[{"progress":[' + b"{}," * 1_000_000 + b"1]}]}",
-        b'{"events":[],"report":{' + b'"a":1,' * 800_000 + b'"a":1}}',
-        b'{"events":' + b" " * (13 * 2**20) + b"[]}",
-        b'{"events":[],"a":"' + b"\\ud83d" * (5 * 2**19) + b'"}',
-    ],
+@cases(
+    b'{"events":[' + b"1," * 3_000_000 + b"1]}",
+    b'{"events":[' + b"[]," * 1_000_000 + b"1]}",
+    b'{"events":[' + b'{"a":1},' * 400_000 + b"1]}",
+    b'{"events":[{"progress":[' + b"{}," * 1_000_000 + b"1]}]}",
+    b'{"events":[],"report":{' + b'"a":1,' * 800_000 + b'"a":1}}',
+    b'{"events":' + b" " * (13 * 2**20) + b"[]}",
+    b'{"events":[],"a":"' + b"\\ud83d" * (5 * 2**19) + b'"}',
     ids=["numbers", "lists", "objects", "in an event", "in the report", "spaces", "one text"],
 )
 def test_a_bomb_is_refused_before_it_is_built(client: Client, text: bytes) -> None:
     assert _unpacked_mb(client, text, 413) < 45
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b'{"events":[{"progress":{' + b'"a":1,' * 200_000 + b'"a":1}}]}',
-        b'{"events":[' + b"1," * 4_990 + b"[" + b"[1.5]," * 110_000 + b"1]]}",
-        b'{"events":[],"a":"' + b"x" * (11 * 2**20) + b'\\ud83d\\ude00"}',
-    ],
+@cases(
+    b'{"events":[{"progress":{' + b'"a":1,' * 200_000 + b'"a":1}}]}',
+    b'{"events":[' + b"1," * 4_990 + b"[" + b"[1.5]," * 110_000 + b"1]]}",
+    b'{"events":[],"a":"' + b"x" * (11 * 2**20) + b'\\ud83d\\ude00"}',
     ids=["objects", "lists", "one text"],
 )
 def test_what_is_just_taken_stays_below_a_bound(client: Client, text: bytes) -> None:
@@ -165,11 +155,7 @@ def test_too_many_events_are_too_large(client: Client) -> None:
     assert post(client, sent(*[{}] * 5_001))[0] == 413
 
 
-@pytest.mark.parametrize(
-    ("text", "rests"),
-    [(BOMB, [1.0]), (b"no gzip", []), (gzip.compress(b"{}"), [])],
-    ids=["bomb", "torn", "small"],
-)
+@cases((BOMB, [1.0]), (b"no gzip", []), (gzip.compress(b"{}"), []), ids=["bomb", "torn", "small"])
 def test_only_who_sends_a_bomb_waits_for_the_answer(
     client: Client, waited: list[float], text: bytes, rests: list[float]
 ) -> None:

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import AuditEntry, Cluster
 from fenceline.facts import TransactionState
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import page_html, row_ids
 
@@ -30,15 +31,12 @@ def three(page: Client, prod: Cluster) -> Client:
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("", ["a-1", "b-2", "c-1"]),  # By id: rows stay where they are while they change.
-        ("?state=open", ["c-1", "a-1"]),  # Open ones: the oldest first.
-        ("?q=-1&state=Ongoing", ["a-1"]),
-        ("?min_age_s=120", ["c-1"]),
-        ("?q=%25", []),  # A LIKE wildcard is an ordinary character.
-    ],
+@cases(
+    ("", ["a-1", "b-2", "c-1"]),  # By id: rows stay where they are while they change.
+    ("?state=open", ["c-1", "a-1"]),  # Open ones: the oldest first.
+    ("?q=-1&state=Ongoing", ["a-1"]),
+    ("?min_age_s=120", ["c-1"]),
+    ("?q=%25", []),  # A LIKE wildcard is an ordinary character.
 )
 def test_the_address_decides_what_is_shown_and_in_which_order(
     three: Client, query: str, shown: list[str]
@@ -116,15 +114,12 @@ def test_matchers_and_the_way_back_of_a_sign_in_may_be_longer(admin: Client) -> 
     assert Client().get(f"/login/?{urlencode({'next': '/transactions/' + 'x' * 2_000})}").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("transactions/prod/", "No such transactional id is known on cluster prod"),
-        ("partitions/prod/<b>never/", "is not watched on cluster prod"),
-        ("groups/prod/", "Unknown group on cluster prod"),
-        ("queries/prod/", "Unknown query on cluster prod"),
-        ("flink-jobs/prod/", "Unknown Flink job on cluster prod"),
-    ],
+@cases(
+    ("transactions/prod/", "No such transactional id is known on cluster prod"),
+    ("partitions/prod/<b>never/", "is not watched on cluster prod"),
+    ("groups/prod/", "Unknown group on cluster prod"),
+    ("queries/prod/", "Unknown query on cluster prod"),
+    ("flink-jobs/prod/", "Unknown Flink job on cluster prod"),
 )
 def test_a_name_that_nothing_has_is_said_escaped(page: Client, prod: Cluster, path: str, said: str) -> None:
     name = "99999999999" if path.startswith("partitions") else "<b>never</b>%1bseen"

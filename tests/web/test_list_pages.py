@@ -24,6 +24,7 @@ from dashboard.web.pages.queries import QueryListQuery
 from dashboard.web.pages.recoveries import RecoveryListQuery
 from dashboard.web.pages.transactions import TransactionListQuery
 from fenceline.decode import text
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import page_html, row_ids
 
@@ -109,21 +110,18 @@ def test_no_search_breaks_a_page(admin: Client, hostile: Cluster, noun: str) -> 
         assert admin.get(f"/{noun}?{query}").status_code == 200, query
 
 
-@pytest.mark.parametrize(
-    ("noun", "path", "least"),
-    [
-        ("transactions", "transactions", 14),
-        ("groups", "groups", 14),
-        ("recoveries", "recoveries", 14),
-        ("queries", "queries", 11),
-        ("flink-jobs", "flink-jobs", 11),
-        ("alerts", "alerts", 11),
-        ("incidents", "incidents", 11),
-        ("actions", "actions", 1),
-        ("events?last=30d", "transactions", 11),
-        ("audit", "audit", 0),
-        ("pipelines", "topics", 0),
-    ],
+@cases(
+    ("transactions", "transactions", 14),
+    ("groups", "groups", 14),
+    ("recoveries", "recoveries", 14),
+    ("queries", "queries", 11),
+    ("flink-jobs", "flink-jobs", 11),
+    ("alerts", "alerts", 11),
+    ("incidents", "incidents", 11),
+    ("actions", "actions", 1),
+    ("events?last=30d", "transactions", 11),
+    ("audit", "audit", 0),
+    ("pipelines", "topics", 0),
 )
 def test_any_name_is_shown_escaped_and_leads_to_its_page(
     admin: Client, hostile: Cluster, noun: str, path: str, least: int

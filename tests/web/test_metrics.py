@@ -24,6 +24,7 @@ from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TransactionState, TransitionKind
 from fenceline.kafka.fold.counting import MinuteTally
 from sandbox.options import ROOT
+from tests.cases import cases
 from tests.receivers import Receiver, answer
 from tests.web import factories, scenarios
 
@@ -231,19 +232,16 @@ def test_a_client_on_this_machine_needs_no_token(client: Client, address: str) -
     assert client.get("/metrics", REMOTE_ADDR=address).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"HTTP_AUTHORIZATION": "Bearer wrong"},
-        {"HTTP_AUTHORIZATION": "Basic c2VjcmV0"},
-        {"HTTP_AUTHORIZATION": "Bearer"},
-        {"HTTP_X_FORWARDED_FOR": "127.0.0.1"},
-        {"HTTP_FORWARDED": "for=127.0.0.1"},
-        {"HTTP_X_REAL_IP": "::1"},
-        {"REMOTE_ADDR": ""},
-        {"REMOTE_ADDR": "localhost"},
-    ],
+@cases(
+    {},
+    {"HTTP_AUTHORIZATION": "Bearer wrong"},
+    {"HTTP_AUTHORIZATION": "Basic c2VjcmV0"},
+    {"HTTP_AUTHORIZATION": "Bearer"},
+    {"HTTP_X_FORWARDED_FOR": "127.0.0.1"},
+    {"HTTP_FORWARDED": "for=127.0.0.1"},
+    {"HTTP_X_REAL_IP": "::1"},
+    {"REMOTE_ADDR": ""},
+    {"REMOTE_ADDR": "localhost"},
 )
 def test_nobody_else_gets_in_whatever_a_header_says(client: Client, headers: dict[str, str]) -> None:
     answer = client.get("/metrics", **({"REMOTE_ADDR": ELSEWHERE} | headers))

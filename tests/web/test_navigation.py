@@ -14,6 +14,7 @@ from dashboard.models import Cluster
 from dashboard.urls import urlpatterns
 from dashboard.web.routes import ROUTES, sidebar_routes
 from sandbox.scenes.player import ScenePlayer
+from tests.cases import cases
 from tests.web import factories, roles, scenarios
 from tests.web.roles import page_html
 from tests.web.route_permissions import ADMINISTER, AUDIT, OPERATE, PAGE, ROUTE_PERMISSIONS
@@ -57,33 +58,30 @@ def test_each_entry_has_a_key_of_its_own_that_the_sheet_names(admin: Client, pro
         assert re.search(rf"<kbd>g</kbd> <kbd>{route.key}</kbd></dt>\s*<dd>\s*Go to {route.title}", text)
 
 
-@pytest.mark.parametrize(
-    ("url", "entry"),
-    [
-        ("/", "overview"),
-        ("/incidents", "overview"),
-        ("/transactions/prod/payments-ledger-7", "transactions"),
-        ("/partitions/prod/payments/0", "partitions"),
-        ("/groups/prod/billing", "groups"),
-        ("/events", "events"),
-        ("/flink-jobs", "queries"),
-        ("/recoveries", "events"),
-        ("/recoveries/prod/{recovery}", "events"),
-        ("/audit", "actions"),
-        ("/channels", "alerts"),
-        ("/channels/new", "alerts"),
-        ("/deliveries", "alerts"),
-        ("/silences", "alerts"),
-        ("/silences/new", "alerts"),
-        ("/rules", "alerts"),
-        ("/rules/open_too_long", "alerts"),
-        ("/reports", "reports"),
-        ("/access/new", "access"),
-        ("/access/tokens", "access"),
-        ("/preflight", "preflight"),
-        ("/coordinators", "coordinators"),
-        ("/system", "system"),
-    ],
+@cases(
+    ("/", "overview"),
+    ("/incidents", "overview"),
+    ("/transactions/prod/payments-ledger-7", "transactions"),
+    ("/partitions/prod/payments/0", "partitions"),
+    ("/groups/prod/billing", "groups"),
+    ("/events", "events"),
+    ("/flink-jobs", "queries"),
+    ("/recoveries", "events"),
+    ("/recoveries/prod/{recovery}", "events"),
+    ("/audit", "actions"),
+    ("/channels", "alerts"),
+    ("/channels/new", "alerts"),
+    ("/deliveries", "alerts"),
+    ("/silences", "alerts"),
+    ("/silences/new", "alerts"),
+    ("/rules", "alerts"),
+    ("/rules/open_too_long", "alerts"),
+    ("/reports", "reports"),
+    ("/access/new", "access"),
+    ("/access/tokens", "access"),
+    ("/preflight", "preflight"),
+    ("/coordinators", "coordinators"),
+    ("/system", "system"),
 )
 def test_every_page_has_one_current_entry(admin: Client, prod: Cluster, url: str, entry: str) -> None:
     nav = sidebar(page_html(admin, url.format(recovery=factories.recovery(prod).pk)))
@@ -91,20 +89,17 @@ def test_every_page_has_one_current_entry(admin: Client, prod: Cluster, url: str
     assert current == [reverse(entry)]
 
 
-@pytest.mark.parametrize(
-    ("start", "found"),
-    [
-        ("/alerts", ("/channels", "/deliveries", "/silences", "/rules")),
-        ("/rules", ("/alerts", "/channels", "/deliveries", "/silences")),
-        ("/events", ("/recoveries",)),
-        ("/actions", ("/recoveries", "/audit")),
-        ("/queries", ("/flink-jobs",)),
-        ("/flink-jobs", ("/queries",)),
-        ("/recoveries", ("/events",)),
-        ("/access", ("/access/tokens", "/access/new")),
-        ("/access/tokens", ("/access", "/access/tokens/new")),
-        ("/system", ("/rules", "/access", "/audit")),
-    ],
+@cases(
+    ("/alerts", ("/channels", "/deliveries", "/silences", "/rules")),
+    ("/rules", ("/alerts", "/channels", "/deliveries", "/silences")),
+    ("/events", ("/recoveries",)),
+    ("/actions", ("/recoveries", "/audit")),
+    ("/queries", ("/flink-jobs",)),
+    ("/flink-jobs", ("/queries",)),
+    ("/recoveries", ("/events",)),
+    ("/access", ("/access/tokens", "/access/new")),
+    ("/access/tokens", ("/access", "/access/tokens/new")),
+    ("/system", ("/rules", "/access", "/audit")),
 )
 def test_pages_without_an_entry_are_reached_from_another(
     admin: Client, prod: Cluster, start: str, found: tuple[str, ...]

@@ -21,6 +21,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 from dashboard.runtime.logs import Repeats
+from tests.cases import cases
 from tests.settings_process import settings_values
 from tests.web import factories, roles, scenarios, series
 
@@ -157,10 +158,8 @@ def refuse(*_: Any) -> Any:
     raise OperationalError("unable to open database file")
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/transactions", "/transactions/prod/a", "/events", "/system", "/admin/"]
-)
-def test_every_page_says_that_the_database_is_gone(path: str, caplog: pytest.LogCaptureFixture) -> None:
+@cases("/", "/transactions", "/transactions/prod/a", "/events", "/system", "/admin/")
+def test_every_page_says_that_the_database_is_gone(caplog: pytest.LogCaptureFixture, path: str) -> None:
     client = Client(raise_request_exception=False)
     client.force_login(User.objects.create_superuser("admin"))
     with connection.execute_wrapper(refuse):
@@ -204,9 +203,7 @@ def test_static_files_are_kept(client: Client) -> None:
 
 
 class TestHost:
-    @pytest.mark.parametrize(
-        "path", ["/", "/login/", "/healthz", "/metrics", "/api/v1/transactions", "/nowhere"]
-    )
+    @cases("/", "/login/", "/healthz", "/metrics", "/api/v1/transactions", "/nowhere")
     def test_an_unknown_one_is_one_line(
         self, client: Client, caplog: pytest.LogCaptureFixture, path: str
     ) -> None:

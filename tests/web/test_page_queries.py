@@ -7,6 +7,7 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from sandbox.scenes.player import ScenePlayer
+from tests.cases import cases
 from tests.web import factories, scenarios, series
 
 pytestmark = pytest.mark.django_db
@@ -21,28 +22,25 @@ def prod(rows_of_module: None) -> Cluster:
     return of
 
 
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        # Who looks, what they may, what fires, and how many incidents are open.
-        ("/", 40),
-        ("/transactions", 18),
-        # Each source by itself.
-        ("/events", 42),
-        # Each source by itself, what lasted, and figures.
-        ("/timeline", 46),
-        # What applications write, groups read, queries read and write, and what blocks them.
-        ("/pipelines", 32),
-        ("/system", 16),
-        ("/transactions?state=open", 21),
-        ("/transactions/prod/payments-ledger-7", 36),
-        ("/partitions", 16),
-        ("/partitions/prod/payments/0", 24),
-        ("/groups", 17),
-        ("/groups/prod/billing", 22),
-        ("/recoveries", 15),
-        ("/scenes", 14),
-    ],
+@cases(
+    # Who looks, what they may, what fires, and how many incidents are open.
+    ("/", 40),
+    ("/transactions", 18),
+    # Each source by itself.
+    ("/events", 42),
+    # Each source by itself, what lasted, and figures.
+    ("/timeline", 46),
+    # What applications write, groups read, queries read and write, and what blocks them.
+    ("/pipelines", 32),
+    ("/system", 16),
+    ("/transactions?state=open", 21),
+    ("/transactions/prod/payments-ledger-7", 36),
+    ("/partitions", 16),
+    ("/partitions/prod/payments/0", 24),
+    ("/groups", 17),
+    ("/groups/prod/billing", 22),
+    ("/recoveries", 15),
+    ("/scenes", 14),
 )
 def test_a_page_asks_the_database_a_bounded_number_of_times(
     page: Client,

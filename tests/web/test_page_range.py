@@ -15,6 +15,7 @@ from dashboard.web.forms.time_ranges import PageRange, read_page_range
 from dashboard.web.routes import ROUTES
 from fenceline.history.time_range import format_instant
 from sandbox.scenes.player import ScenePlayer
+from tests.cases import cases
 from tests.web import factories, roles, scenarios
 from tests.web.roles import page_html
 
@@ -174,14 +175,11 @@ def test_every_page_names_a_wrong_range_once_and_is_live(admin: Client, prod: Cl
     check_wrong_range(admin, url, {"from": "2026-11-24T03:00:00Z", "to": "2026-11-24T02:00:00Z"})
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"from": "soon", "to": "later"},
-        {"last": "2y"},
-        {"to": "1969-07-20"},
-        {"from": "2001-01-01", "to": "2026-01-01"},
-    ],
+@cases(
+    {"from": "soon", "to": "later"},
+    {"last": "2y"},
+    {"to": "1969-07-20"},
+    {"from": "2001-01-01", "to": "2026-01-01"},
 )
 def test_each_wrong_range_is_named(admin: Client, prod: Cluster, asked: dict[str, str]) -> None:
     check_wrong_range(admin, "/transactions", asked)
@@ -261,16 +259,13 @@ def _is_list(methods: dict[str, Any]) -> bool:
     return name.endswith("List")
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ({}, PageRange(NOW)),
-        ({"last": "6h"}, PageRange(NOW, NOW - 6 * HOUR_MS, last="6h")),
-        ({"from": "2026-11-18T02:00:00Z"}, PageRange(NOW, 1_794_967_200_000)),
-        (PAST, PageRange(NOW, 1_794_967_200_000, 1_794_968_100_000)),
-        ({"to": "2026-11-18T02:15:00Z"}, PageRange(NOW, end_ms=1_794_968_100_000)),
-        ({**PAST, "last": "6h"}, PageRange(NOW, 1_794_967_200_000, 1_794_968_100_000)),
-    ],
+@cases(
+    ({}, PageRange(NOW)),
+    ({"last": "6h"}, PageRange(NOW, NOW - 6 * HOUR_MS, last="6h")),
+    ({"from": "2026-11-18T02:00:00Z"}, PageRange(NOW, 1_794_967_200_000)),
+    (PAST, PageRange(NOW, 1_794_967_200_000, 1_794_968_100_000)),
+    ({"to": "2026-11-18T02:15:00Z"}, PageRange(NOW, end_ms=1_794_968_100_000)),
+    ({**PAST, "last": "6h"}, PageRange(NOW, 1_794_967_200_000, 1_794_968_100_000)),
 )
 def test_an_address_names_one_range(asked: dict[str, str], found: PageRange) -> None:
     assert read_page_range(asked, now_ms=NOW) == found

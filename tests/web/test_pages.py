@@ -11,6 +11,7 @@ from django.test import Client
 from dashboard.config import CheckpointRoot
 from dashboard.models import Cluster, Collector
 from fenceline.facts import TransactionState
+from tests.cases import cases
 from tests.web import factories, scenarios
 from tests.web.roles import page_html
 
@@ -69,18 +70,15 @@ def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) 
     assert "(2) Incidents · Fenceline" in text
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        # Its worker died: the lease ran out.
-        ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "no worker holds its lease"),
-        # It lives, and cannot keep up.
-        ({"behind": 70_000}, "it is catching up, 70,000 records to go"),
-        # It lives, and says nothing.
-        ({}, "it has reported nothing newer than"),
-        # It says why.
-        ({"error": "broker 127.0.0.1:9092: connection refused"}, "connection refused"),
-    ],
+@cases(
+    # Its worker died: the lease ran out.
+    ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "no worker holds its lease"),
+    # It lives, and cannot keep up.
+    ({"behind": 70_000}, "it is catching up, 70,000 records to go"),
+    # It lives, and says nothing.
+    ({}, "it has reported nothing newer than"),
+    # It says why.
+    ({"error": "broker 127.0.0.1:9092: connection refused"}, "connection refused"),
 )
 def test_a_cluster_that_is_not_seen_now_is_never_called_fine(
     page: Client, fields: dict[str, Any], reason: str

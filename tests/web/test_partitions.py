@@ -17,6 +17,7 @@ from dashboard.web.pages import partitions as views
 from fenceline.kafka.partitions import VerdictReason
 from fenceline.limits import Limits
 from fenceline.text import verdict_reason
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import give_role, page_html
 
@@ -40,23 +41,20 @@ def six(prod: Cluster) -> Cluster:
     return prod
 
 
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        # The worst first; what is not seen before what is clear; numbers as numbers.
-        ("", ["hanging-0", "late-0", "open-0", "unseen-0", "clear-9", "clear-10"]),
-        ("?sort=name", ["clear-9", "clear-10", "hanging-0", "late-0", "open-0", "unseen-0"]),
-        ("?sort=age", ["open-0", "hanging-0", "late-0", "clear-9", "clear-10", "unseen-0"]),
-        ("?sort=held&verdict=clear", ["clear-10", "clear-9", "unseen-0"]),
-        ("?sort=held&dir=asc&verdict=clear", ["clear-9", "unseen-0", "clear-10"]),
-        ("?verdict=pinned", ["hanging-0", "late-0", "open-0"]),
-        ("?verdict=hanging", ["hanging-0"]),
-        ("?q=LEA", ["clear-9", "clear-10"]),
-        ("?q=clear-10", ["clear-10"]),
-        ("?q=ear-9", ["clear-9"]),
-        ("?q=%25", []),
-        ("?internal=1&q=offsets", ["__consumer_offsets-17"]),
-    ],
+@cases(
+    # The worst first; what is not seen before what is clear; numbers as numbers.
+    ("", ["hanging-0", "late-0", "open-0", "unseen-0", "clear-9", "clear-10"]),
+    ("?sort=name", ["clear-9", "clear-10", "hanging-0", "late-0", "open-0", "unseen-0"]),
+    ("?sort=age", ["open-0", "hanging-0", "late-0", "clear-9", "clear-10", "unseen-0"]),
+    ("?sort=held&verdict=clear", ["clear-10", "clear-9", "unseen-0"]),
+    ("?sort=held&dir=asc&verdict=clear", ["clear-9", "unseen-0", "clear-10"]),
+    ("?verdict=pinned", ["hanging-0", "late-0", "open-0"]),
+    ("?verdict=hanging", ["hanging-0"]),
+    ("?q=LEA", ["clear-9", "clear-10"]),
+    ("?q=clear-10", ["clear-10"]),
+    ("?q=ear-9", ["clear-9"]),
+    ("?q=%25", []),
+    ("?internal=1&q=offsets", ["__consumer_offsets-17"]),
 )
 def test_the_address_decides_what_is_shown(page: Client, six: Cluster, query: str, shown: list[str]) -> None:
     assert names(page, query) == shown

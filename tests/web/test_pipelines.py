@@ -12,6 +12,7 @@ from dashboard.flow import queries as flow_queries
 from dashboard.models import Cluster, Group, PartitionRecord, TopicTally
 from fenceline.flow.graph import Flow
 from fenceline.history.time_range import format_instant, last_range
+from tests.cases import cases
 from tests.web import factories, scenarios
 from tests.web.roles import page_html
 
@@ -122,19 +123,16 @@ def test_a_search_shows_matches_with_their_neighbours(page: Client, flow: Cluste
     assert set(NODE.findall(text)) == {"topic:orders_enriched", "group:warehouse"}
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "focus=topic:never-seen",
-        "focus=x" + "y" * 900,
-        "fold=maybe",
-        "from=tomorrow",
-        "last=3w",
-        "pipeline=group:nobody",
-        "zoom=2",
-        "page=0",
-        "batches=x",
-    ],
+@cases(
+    "focus=topic:never-seen",
+    "focus=x" + "y" * 900,
+    "fold=maybe",
+    "from=tomorrow",
+    "last=3w",
+    "pipeline=group:nobody",
+    "zoom=2",
+    "page=0",
+    "batches=x",
 )
 def test_what_cannot_be_used_is_named_and_the_whole_flow_shown(
     page: Client, flow: Cluster, query: str

@@ -15,6 +15,7 @@ from dashboard.streaming import checkpoint_store
 from dashboard.web import addresses
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Broken, Damage, StateOperator
+from tests.cases import cases
 from tests.db.conftest import NOW_MS
 from tests.db.factories import LEDGER_ID, checkpoint_look, decision, decision_end, ledger_state
 from tests.web import factories, scenarios
@@ -40,24 +41,21 @@ def four(prod: Cluster) -> Cluster:
     return prod
 
 
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("", ["waits", "failed", "runs", "idles"]),
-        ("?sort=name", ["failed", "idles", "runs", "waits"]),
-        ("?sort=name&dir=desc", ["waits", "runs", "idles", "failed"]),
-        ("?sort=batch", ["idles", "waits", "failed", "runs"]),
-        ("?sort=age", ["runs", "failed", "idles", "waits"]),
-        ("?state=prepared", ["waits"]),
-        ("?state=running", ["runs"]),
-        ("?sink=exactly_once", ["runs"]),
-        ("?sink=unknown", ["waits"]),
-        ("?q=LES", ["idles"]),
-        ("?q=id-3", ["failed"]),
-        ("?q=checkpoints/ru", ["runs"]),
-        ("?q=%25", []),
-        ("?cluster=prod&state=failed&sink=other", ["failed"]),
-    ],
+@cases(
+    ("", ["waits", "failed", "runs", "idles"]),
+    ("?sort=name", ["failed", "idles", "runs", "waits"]),
+    ("?sort=name&dir=desc", ["waits", "runs", "idles", "failed"]),
+    ("?sort=batch", ["idles", "waits", "failed", "runs"]),
+    ("?sort=age", ["runs", "failed", "idles", "waits"]),
+    ("?state=prepared", ["waits"]),
+    ("?state=running", ["runs"]),
+    ("?sink=exactly_once", ["runs"]),
+    ("?sink=unknown", ["waits"]),
+    ("?q=LES", ["idles"]),
+    ("?q=id-3", ["failed"]),
+    ("?q=checkpoints/ru", ["runs"]),
+    ("?q=%25", []),
+    ("?cluster=prod&state=failed&sink=other", ["failed"]),
 )
 def test_the_address_decides_what_is_shown(page: Client, four: Cluster, query: str, shown: list[str]) -> None:
     assert names(page, query) == shown

@@ -14,20 +14,18 @@ from dashboard.web.charts import query_figures
 from fenceline.facts import TransactionState
 from fenceline.spark.records import QueryState
 from fenceline.spark.restart_prediction import RestartVerdict
+from tests.cases import cases
 from tests.web import factories, scenarios
 from tests.web.roles import QUERY_PAGE, headline, page_html, query_tab, text_of
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize(
-    ("sink", "said"),
-    [
-        ("exactly_once", "exactly once"),
-        ("kafka", "its output is at-least-once"),
-        ("other", "Fenceline does not know its sink"),
-        ("", "Its sink is not known"),
-    ],
+@cases(
+    ("exactly_once", "exactly once"),
+    ("kafka", "its output is at-least-once"),
+    ("other", "Fenceline does not know its sink"),
+    ("", "Its sink is not known"),
 )
 def test_what_a_sink_promises_is_said(page: Client, prod: Cluster, sink: str, said: str) -> None:
     factories.query(prod, sink=sink)
@@ -102,13 +100,10 @@ def first_sentence(text: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found[1])).split())
 
 
-@pytest.mark.parametrize(
-    ("columns", "evidence"),
-    [
-        ({"state": "failed"}, r"failed at \d\d:\d\d:\d\d UTC"),
-        ({"state": "running"}, r"no heartbeat since \d\d:\d\d:\d\d UTC"),
-        ({"state": "idle"}, r"no heartbeat since \d\d:\d\d:\d\d UTC"),
-    ],
+@cases(
+    ({"state": "failed"}, r"failed at \d\d:\d\d:\d\d UTC"),
+    ({"state": "running"}, r"no heartbeat since \d\d:\d\d:\d\d UTC"),
+    ({"state": "idle"}, r"no heartbeat since \d\d:\d\d:\d\d UTC"),
 )
 def test_a_dead_driver_with_a_prepared_batch_is_the_first_sentence(
     page: Client, prod: Cluster, columns: dict[str, str], evidence: str
@@ -223,9 +218,7 @@ def test_a_position_past_the_end_is_shown_once_the_end_is_newer(page: Client, pr
     assert "past the end</span>" in page_html(page, "/partitions/prod/order_events/0")
 
 
-@pytest.mark.parametrize(
-    "raw", [None, "-", "{}", '{"path":"/in"}', '{"logOffset":3}', "7", "[1", '{"t":{"0":-2}}']
-)
+@cases(None, "-", "{}", '{"path":"/in"}', '{"logOffset":3}', "7", "[1", '{"t":{"0":-2}}')
 def test_any_source_is_told_as_it_is(page: Client, prod: Cluster, raw: str | None) -> None:
     assert not lag.source_positions(raw)
     factories.batch(factories.query(prod), 1_203, offsets=[["0", raw]])

@@ -10,6 +10,7 @@ from django.test import Client
 from dashboard.labels.status import OUTCOME_LABELS
 from dashboard.models import Cluster
 from fenceline.losses.recoveries import RecoveryOutcome
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -22,16 +23,13 @@ def ids(page: Client, query: str = "") -> list[str]:
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("", ["a-1", "b-1", "c-1"]),
-        ("?outcome=open", ["b-1"]),
-        ("?cause=takeover", ["c-1"]),
-        ("?q=A-", ["a-1"]),
-        ("?application=b", ["b-1"]),
-        ("?outcome=unseen", []),
-    ],
+@cases(
+    ("", ["a-1", "b-1", "c-1"]),
+    ("?outcome=open", ["b-1"]),
+    ("?cause=takeover", ["c-1"]),
+    ("?q=A-", ["a-1"]),
+    ("?application=b", ["b-1"]),
+    ("?outcome=unseen", []),
 )
 def test_the_address_decides_what_is_shown(page: Client, prod: Cluster, query: str, shown: list[str]) -> None:
     factories.recovery(prod, "a-1")
@@ -40,14 +38,11 @@ def test_the_address_decides_what_is_shown(page: Client, prod: Cluster, query: s
     assert ids(page, query) == shown
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"closed_ms": None, "outcome": "open"}, "1 open recovery."),
-        ({"outcome": "not_resumed", "resumed_ms": None}, "1 producer did not come back in the last 24 h."),
-        ({}, "Every producer aborted in the last 24 h has committed again."),
-        ({"opened_ms": 1_795_000_000_000}, "No recoveries in the last 24 h."),
-    ],
+@cases(
+    ({"closed_ms": None, "outcome": "open"}, "1 open recovery."),
+    ({"outcome": "not_resumed", "resumed_ms": None}, "1 producer did not come back in the last 24 h."),
+    ({}, "Every producer aborted in the last 24 h has committed again."),
+    ({"opened_ms": 1_795_000_000_000}, "No recoveries in the last 24 h."),
 )
 def test_the_headline_says_what_is_left_to_do(
     page: Client, prod: Cluster, fields: dict[str, object], said: str
@@ -125,14 +120,11 @@ def test_what_was_lost_is_a_file_for_reprocessing(page: Client, prod: Cluster) -
     assert (third["first_offset"], third["last_offset"]) == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"lost": [], "lost_complete": True}, "No aborted records"),
-        ({"lost": [], "lost_complete": False}, "<b>In progress</b>"),
-        ({"waited": []}, "No blocked consumers observed"),
-        ({"resumed_by": "payments-9"}, "after the abort, by payments-9"),
-    ],
+@cases(
+    ({"lost": [], "lost_complete": True}, "No aborted records"),
+    ({"lost": [], "lost_complete": False}, "<b>In progress</b>"),
+    ({"waited": []}, "No blocked consumers observed"),
+    ({"resumed_by": "payments-9"}, "after the abort, by payments-9"),
 )
 def test_what_is_not_there_is_said_and_why(
     page: Client, prod: Cluster, fields: dict[str, object], said: str

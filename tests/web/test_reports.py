@@ -16,6 +16,7 @@ from dashboard.models import Cluster
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.history.reports import Manifest, folder_of, sum_figures
 from fenceline.owners import Owner
+from tests.cases import cases
 from tests.web import factories, history_reports
 from tests.web.history_reports import manifest, report
 from tests.web.roles import page_html
@@ -191,12 +192,9 @@ def test_a_newer_layout_is_named_and_not_guessed_at(page: Client, place: Path, m
     assert "its format is 2, this Fenceline knows formats up to 1" in shown
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("no-such-store://bucket/x", "Protocol not known: no-such-store"),
-        ("abfs://container@account/x", "Install fsspec’s package"),
-    ],
+@cases(
+    ("no-such-store://bucket/x", "Protocol not known: no-such-store"),
+    ("abfs://container@account/x", "Install fsspec’s package"),
 )
 def test_a_place_that_cannot_be_opened_is_told(
     page: Client, place: Path, settings: Any, url: str, said: str

@@ -23,6 +23,7 @@ from dashboard.web.server.body_limits import BodyLimits, Lane
 from dashboard.web.server.serving import RequestThreads
 from sandbox.options import ROOT
 from sandbox.ports import HOST, free_port
+from tests.cases import cases
 from tests.waiting import wait_for
 
 KB = 1024
@@ -143,9 +144,7 @@ def problem(link: socket.socket, status: int) -> str:
     return str(said["detail"])
 
 
-@pytest.mark.parametrize(
-    ("path", "most"), [("/", SMALL_LANE), ("/login/", SMALL_LANE), ("/ingest/v1/progress", INGEST_LANE)]
-)
+@cases(("/", SMALL_LANE), ("/login/", SMALL_LANE), ("/ingest/v1/progress", INGEST_LANE))
 def test_a_body_is_bounded_by_its_path(port: int, app: Application, path: str, most: int) -> None:
     known = "Authorization: Bearer known"
     with connected(port) as link:
@@ -319,17 +318,14 @@ def test_connections_have_a_bound(app: Application, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("path", "token", "size", "status"),
-    [
-        ("/login/", "", 2**20 + 1, 413),
-        ("/api/v1/silences", "", 2**20 + 1, 413),
-        ("/nowhere", "", 2**20 + 1, 413),
-        ("/ingest/v1/progress", "known", 8 * 2**20 + 1, 413),
-        ("/ingest/v1/progress", "known", 8 * 2**20, 400),
-        ("/ingest/v1/progress", "viewer", 8 * 2**20, 403),
-        ("/ingest/v1/progress", "unknown", 8 * 2**20, 401),
-    ],
+@cases(
+    ("/login/", "", 2**20 + 1, 413),
+    ("/api/v1/silences", "", 2**20 + 1, 413),
+    ("/nowhere", "", 2**20 + 1, 413),
+    ("/ingest/v1/progress", "known", 8 * 2**20 + 1, 413),
+    ("/ingest/v1/progress", "known", 8 * 2**20, 400),
+    ("/ingest/v1/progress", "viewer", 8 * 2**20, 403),
+    ("/ingest/v1/progress", "unknown", 8 * 2**20, 401),
 )
 def test_fenceline_has_these_bounds(path: str, token: str, size: int, status: int) -> None:
     for name, role in (("known", "ingest"), ("viewer", "viewer")):

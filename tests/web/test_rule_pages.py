@@ -18,6 +18,7 @@ from fenceline.facts import Severity
 from fenceline.findings import REMOVED, RENAMED
 from fenceline.limits import Limits
 from fenceline.rules import RULES
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -100,9 +101,7 @@ def test_a_finding_leads_to_its_rule_from_every_page_that_shows_it(
     assert "about “open too long”" in page_html(page, "/")
 
 
-@pytest.mark.parametrize(
-    "name", ["two_writers", "..", "../secret", "..%2Fsecret", "a/b", "%00", "open_too_long.md"]
-)
+@cases("two_writers", "..", "../secret", "..%2Fsecret", "a/b", "%00", "open_too_long.md")
 def test_what_is_no_rule_has_no_page(page: Client, documented: Path, name: str) -> None:
     assert page.get(f"/rules/{name}").status_code == 404
 

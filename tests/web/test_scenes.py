@@ -17,6 +17,7 @@ from dashboard.models import AuditEntry, Cluster, Incident, TransitionRecord
 from dashboard.system import scenes
 from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.player import ScenePlayer
+from tests.cases import cases
 from tests.web import factories, roles
 from tests.web.roles import page_html
 
@@ -145,15 +146,12 @@ def test_of_many_at_once_one_is_played(tmp_path: Path, settings: Any) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["scene-request"]
 
 
-@pytest.mark.parametrize(
-    ("scene", "words"),
-    [
-        ("late-marker", "The scene late-marker cannot be played here. It needs 3 brokers"),
-        ("nonsense", "There is no scene “nonsense”: choose one of zombie, timeout,"),
-        ("", "There is no scene “”: choose one of"),
-        ("x" * 500, f"There is no scene “{'x' * 60}”"),
-        ("../../etc", "There is no scene “../../etc”"),
-    ],
+@cases(
+    ("late-marker", "The scene late-marker cannot be played here. It needs 3 brokers"),
+    ("nonsense", "There is no scene “nonsense”: choose one of zombie, timeout,"),
+    ("", "There is no scene “”: choose one of"),
+    ("x" * 500, f"There is no scene “{'x' * 60}”"),
+    ("../../etc", "There is no scene “../../etc”"),
 )
 def test_what_cannot_be_played_is_refused_in_words(
     data: Path, player: ScenePlayer, operator: Client, scene: str, words: str
@@ -163,16 +161,13 @@ def test_what_cannot_be_played_is_refused_in_words(
     assert (requested(data), audited()) == (None, [])
 
 
-@pytest.mark.parametrize(
-    ("run", "words"),
-    [
-        ({"state": "playing", "lines": ["1. begun <b>"]}, ["is being played", "1. begun &lt;b&gt;"]),
-        ({"state": "done", "ended_ms": 1_795_000_007_000}, ["is done, after 7 s", "by <bdi>ada</bdi>"]),
-        (
-            {"state": "failed", "ended_ms": 1_795_000_002_000, "error": "no Kafka answers"},
-            ["failed after 2 s: no Kafka answers"],
-        ),
-    ],
+@cases(
+    ({"state": "playing", "lines": ["1. begun <b>"]}, ["is being played", "1. begun &lt;b&gt;"]),
+    ({"state": "done", "ended_ms": 1_795_000_007_000}, ["is done, after 7 s", "by <bdi>ada</bdi>"]),
+    (
+        {"state": "failed", "ended_ms": 1_795_000_002_000, "error": "no Kafka answers"},
+        ["failed after 2 s: no Kafka answers"],
+    ),
 )
 def test_how_the_last_one_is_going_is_shown(
     data: Path, player: ScenePlayer, operator: Client, run: dict[str, Any], words: list[str]

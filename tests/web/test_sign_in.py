@@ -23,6 +23,7 @@ from dashboard.config.identity import IdentityProvider, SignInProxy
 from dashboard.models import AuditEntry
 from dashboard.system import users
 from dashboard.system.sign_in import limits as sign_in_limits
+from tests.cases import cases
 
 pytestmark = pytest.mark.django_db
 RIGHT = "let me in, please"
@@ -151,14 +152,11 @@ def test_passwords_are_checked_one_at_a_time_and_few_wait(
     assert is_in(sign_in(password=RIGHT))
 
 
-@pytest.mark.parametrize(
-    ("asked", "freed"),
-    [
-        (["operator"], {("operator", HERE), ("operator", ELSEWHERE)}),
-        (["--address", HERE], {("operator", HERE), ("admin", HERE)}),
-        (["operator", "--address", HERE], {("operator", HERE)}),
-        (["--all"], {("operator", HERE), ("operator", ELSEWHERE), ("admin", HERE)}),
-    ],
+@cases(
+    (["operator"], {("operator", HERE), ("operator", ELSEWHERE)}),
+    (["--address", HERE], {("operator", HERE), ("admin", HERE)}),
+    (["operator", "--address", HERE], {("operator", HERE)}),
+    (["--all"], {("operator", HERE), ("operator", ELSEWHERE), ("admin", HERE)}),
 )
 def test_a_command_unlocks(user: User, asked: list[str], freed: set[tuple[str, str]]) -> None:
     locked = [("operator", HERE), ("operator", ELSEWHERE), ("admin", HERE)]

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster, Silence
+from tests.cases import cases
 from tests.web import factories, roles
 from tests.web.roles import page_html
 
@@ -69,33 +70,30 @@ def test_it_may_begin_later_and_end_at_an_instant(operator: Client) -> None:
     assert "Scheduled" in page_html(operator, "/silences")
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"matchers": ""}, "at least one matcher"),
-        ({"matchers": "open_too_long"}, "cannot be read"),
-        ({"matchers": 'colour="red"'}, "No alert has a label “colour”"),
-        ({"matchers": 'alertname=~"("'}, "is not a regular expression"),
-        ({"matchers": 'severity!="info"'}, "These match every alert, also one without any label"),
-        ({"matchers": 'team=""'}, "These match every alert"),
-        ({"matchers": 'team="' + "x" * 5_000 + '"'}, "is too long"),
-        ({"matchers": "x" * 500_000}, "cannot be read"),
-        ({"matchers": ",".join(['team="x"'] * 21)}, "at most 20"),
-        ({"matchers": 'team="a\0b"'}, "has a NUL"),
-        ({"reason": " "}, "The reason is missing"),
-        ({"reason": "x" * 2_001}, "The reason has 2,001 characters; at most 2,000"),
-        ({"reason": "a\0b"}, "cannot be shown (U+0000)"),
-        ({"lasts": ""}, "Say for how long, or until when"),
-        ({"lasts": "1"}, "Say for how long, or until when"),
-        ({"ends": local(-1)}, "The end is in the past"),
-        ({"starts": local(3), "ends": local(2)}, "The end is not after the start"),
-        ({"ends": local(24 * 400)}, "It may last 366 d at most"),
-        ({"starts": local(-1)}, "The start is in the past"),
-        ({"starts": local(24 * 400)}, "more than a year ahead"),
-        ({"ends": "tomorrow"}, "The end “tomorrow” is no date and time"),
-        ({"starts": "2026-13-01T00:00"}, "is no date and time"),
-        ({"ends": "0001-01-01T00:00+23:59"}, "The end"),
-    ],
+@cases(
+    ({"matchers": ""}, "at least one matcher"),
+    ({"matchers": "open_too_long"}, "cannot be read"),
+    ({"matchers": 'colour="red"'}, "No alert has a label “colour”"),
+    ({"matchers": 'alertname=~"("'}, "is not a regular expression"),
+    ({"matchers": 'severity!="info"'}, "These match every alert, also one without any label"),
+    ({"matchers": 'team=""'}, "These match every alert"),
+    ({"matchers": 'team="' + "x" * 5_000 + '"'}, "is too long"),
+    ({"matchers": "x" * 500_000}, "cannot be read"),
+    ({"matchers": ",".join(['team="x"'] * 21)}, "at most 20"),
+    ({"matchers": 'team="a\0b"'}, "has a NUL"),
+    ({"reason": " "}, "The reason is missing"),
+    ({"reason": "x" * 2_001}, "The reason has 2,001 characters; at most 2,000"),
+    ({"reason": "a\0b"}, "cannot be shown (U+0000)"),
+    ({"lasts": ""}, "Say for how long, or until when"),
+    ({"lasts": "1"}, "Say for how long, or until when"),
+    ({"ends": local(-1)}, "The end is in the past"),
+    ({"starts": local(3), "ends": local(2)}, "The end is not after the start"),
+    ({"ends": local(24 * 400)}, "It may last 366 d at most"),
+    ({"starts": local(-1)}, "The start is in the past"),
+    ({"starts": local(24 * 400)}, "more than a year ahead"),
+    ({"ends": "tomorrow"}, "The end “tomorrow” is no date and time"),
+    ({"starts": "2026-13-01T00:00"}, "is no date and time"),
+    ({"ends": "0001-01-01T00:00+23:59"}, "The end"),
 )
 def test_what_cannot_be_a_silence_is_told(operator: Client, asked: dict[str, str], said: str) -> None:
     assert said in wrong(operator, **asked)

@@ -21,6 +21,7 @@ from dashboard.config.identity import IdentityProvider
 from dashboard.models import AuditEntry, ExternalIdentity
 from dashboard.system import access, users
 from dashboard.system.sign_in.limits import MOST_ROWS
+from tests.cases import cases
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider
 from tests.web import factories
 from tests.web.factories import audit_entry
@@ -97,9 +98,7 @@ def test_the_role_follows_the_groups_at_each_sign_in(corp: OpenIdProvider) -> No
     assert not is_in(client)
 
 
-@pytest.mark.parametrize(
-    ("groups", "seen"), [(["sre"], []), (["sre", "team-a"], ["prod"]), (["sre", "all"], ["prod", "staging"])]
-)
+@cases((["sre"], []), (["sre", "team-a"], ["prod"]), (["sre", "all"], ["prod", "staging"]))
 def test_groups_name_the_clusters(
     corp: OpenIdProvider, settings: Any, groups: list[str], seen: list[str]
 ) -> None:
@@ -113,14 +112,11 @@ def test_groups_name_the_clusters(
     assert client.get("/channels").status_code == (200 if "all" in groups else 403)
 
 
-@pytest.mark.parametrize(
-    ("sre", "on_call", "kept"),
-    [
-        (("*", "prod=admin"), (), ["*", "prod=admin"]),
-        (("prod=viewer",), ("prod",), ["prod"]),
-        (("prod=viewer",), ("prod=admin", "eu=viewer"), ["eu=viewer", "prod=admin"]),
-        (("*",), ("*",), None),
-    ],
+@cases(
+    (("*", "prod=admin"), (), ["*", "prod=admin"]),
+    (("prod=viewer",), ("prod",), ["prod"]),
+    (("prod=viewer",), ("prod=admin", "eu=viewer"), ["eu=viewer", "prod=admin"]),
+    (("*",), ("*",), None),
 )
 def test_the_highest_role_of_the_groups_counts_on_each_cluster(
     corp: OpenIdProvider, settings: Any, sre: Any, on_call: Any, kept: list[str] | None
@@ -201,37 +197,34 @@ def tell(**claims: Any) -> Callable[[OpenIdProvider], None]:
     return lambda provider: provider.claims.update(claims)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "why"),
-    [
-        (wrong_key, "signature"),
-        (secret_as_key, "algorithm"),
-        (claim(aud="another-client"), "aud"),
-        (claim(aud=["another-client"], azp=CLIENT), "aud"),
-        (claim(iss="https://evil.example"), "iss"),
-        (claim(nonce="of-an-earlier-sign-in"), "nonce"),
-        (claim(nonce=None), "nonce"),
-        (claim(exp=1_000_000_000), "expired"),
-        (claim(exp=None), "exp"),
-        (claim(sub=None), "sub"),
-        (claim(preferred_username=None), "username_claim"),
-        (claim(preferred_username="a b\x1b[31m<script>"), "cannot be a user"),
-        (claim(preferred_username="x" * 400), "cannot be a user"),
-        (claim(preferred_username=7), "username_claim"),
-        (claim(groups={"sre": 1}), "No group"),
-        (claim(groups=5), "No group"),
-        (claim(groups=True), "No group"),
-        (claim(sub=""), "no usable sub"),
-        (claim(sub="x" * 256), "no usable sub"),
-        (claim(sub="a\0b"), "no usable sub"),
-        (claim(preferred_username="a\0b"), "cannot be a user"),
-        (describe(id_token_signing_alg_values_supported=5), "Example Corp was not accepted"),
-        (describe(jwks={"keys": 5}), "Example Corp was not accepted"),
-        (describe(issuer="https://evil.example"), "issuer"),
-        (describe(token_endpoint="http://127.0.0.1:1/token"), "does not answer"),
-        (describe(jwks_uri="http://127.0.0.1:1/keys"), "does not answer"),
-        (tell(groups=None), "No group"),
-    ],
+@cases(
+    (wrong_key, "signature"),
+    (secret_as_key, "algorithm"),
+    (claim(aud="another-client"), "aud"),
+    (claim(aud=["another-client"], azp=CLIENT), "aud"),
+    (claim(iss="https://evil.example"), "iss"),
+    (claim(nonce="of-an-earlier-sign-in"), "nonce"),
+    (claim(nonce=None), "nonce"),
+    (claim(exp=1_000_000_000), "expired"),
+    (claim(exp=None), "exp"),
+    (claim(sub=None), "sub"),
+    (claim(preferred_username=None), "username_claim"),
+    (claim(preferred_username="a b\x1b[31m<script>"), "cannot be a user"),
+    (claim(preferred_username="x" * 400), "cannot be a user"),
+    (claim(preferred_username=7), "username_claim"),
+    (claim(groups={"sre": 1}), "No group"),
+    (claim(groups=5), "No group"),
+    (claim(groups=True), "No group"),
+    (claim(sub=""), "no usable sub"),
+    (claim(sub="x" * 256), "no usable sub"),
+    (claim(sub="a\0b"), "no usable sub"),
+    (claim(preferred_username="a\0b"), "cannot be a user"),
+    (describe(id_token_signing_alg_values_supported=5), "Example Corp was not accepted"),
+    (describe(jwks={"keys": 5}), "Example Corp was not accepted"),
+    (describe(issuer="https://evil.example"), "issuer"),
+    (describe(token_endpoint="http://127.0.0.1:1/token"), "does not answer"),
+    (describe(jwks_uri="http://127.0.0.1:1/keys"), "does not answer"),
+    (tell(groups=None), "No group"),
 )
 def test_a_wrong_answer_signs_nobody_in(
     corp: OpenIdProvider, spoil: Callable[[OpenIdProvider], None], why: str
@@ -243,14 +236,11 @@ def test_a_wrong_answer_signs_nobody_in(
     assert not User.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "described",
-    [
-        {"authorization_endpoint": 5},
-        {"authorization_endpoint": "javascript:alert(1)"},
-        {"authorization_endpoint": f"https://id.example/{'x' * 20_000}"},
-        {"scope": 5},
-    ],
+@cases(
+    {"authorization_endpoint": 5},
+    {"authorization_endpoint": "javascript:alert(1)"},
+    {"authorization_endpoint": f"https://id.example/{'x' * 20_000}"},
+    {"scope": 5},
 )
 def test_a_wrong_description_sends_nobody_there(corp: OpenIdProvider, described: dict[str, Any]) -> None:
     corp.described.update(described)

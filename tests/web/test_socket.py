@@ -23,6 +23,7 @@ from dashboard import asgi
 from dashboard.models import ClusterLimit
 from dashboard.runtime import notify
 from dashboard.web.server import live_socket
+from tests.cases import cases
 from tests.web import roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -150,35 +151,29 @@ class TestWhoGetsOne:
 class TestOrigin:
     """A page of another server on the same machine is a stranger's page: its port differs."""
 
-    @pytest.mark.parametrize(
-        ("origin", "answer"),
-        [
-            (OWN, ACCEPT),
-            ("http://127.0.0.1:8001", CLOSE),
-            ("http://127.0.0.1", CLOSE),
-            ("https://127.0.0.1:8000", CLOSE),
-            ("http://localhost:8000", CLOSE),
-            ("http://evil.example", CLOSE),
-            ("http://127.0.0.1:8000.evil.example", CLOSE),
-            ("http://[", CLOSE),
-            ("null", CLOSE),
-            ("", CLOSE),
-        ],
+    @cases(
+        (OWN, ACCEPT),
+        ("http://127.0.0.1:8001", CLOSE),
+        ("http://127.0.0.1", CLOSE),
+        ("https://127.0.0.1:8000", CLOSE),
+        ("http://localhost:8000", CLOSE),
+        ("http://evil.example", CLOSE),
+        ("http://127.0.0.1:8000.evil.example", CLOSE),
+        ("http://[", CLOSE),
+        ("null", CLOSE),
+        ("", CLOSE),
     )
     def test_only_the_own_one_counts(self, origin: str, answer: str) -> None:
         assert answer_to(Socket(roles.client_with_role("viewer"), origin)) == answer
 
-    @pytest.mark.parametrize(
-        ("origin", "answer"),
-        [
-            ("https://fenceline.example", ACCEPT),
-            ("https://a.team.example:8443", ACCEPT),
-            ("http://fenceline.example", CLOSE),
-            ("https://fenceline.example:8443", CLOSE),
-            ("https://b.fenceline.example", CLOSE),
-            ("https://team.example.evil.example:8443", CLOSE),
-            ("https://[", CLOSE),
-        ],
+    @cases(
+        ("https://fenceline.example", ACCEPT),
+        ("https://a.team.example:8443", ACCEPT),
+        ("http://fenceline.example", CLOSE),
+        ("https://fenceline.example:8443", CLOSE),
+        ("https://b.fenceline.example", CLOSE),
+        ("https://team.example.evil.example:8443", CLOSE),
+        ("https://[", CLOSE),
     )
     def test_trusted_ones_count_as_for_forms(self, settings: Any, origin: str, answer: str) -> None:
         settings.CSRF_TRUSTED_ORIGINS = ["https://fenceline.example", "https://*.team.example:8443"]

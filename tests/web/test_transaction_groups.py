@@ -11,6 +11,7 @@ from django.test import Client
 from dashboard.models import Cluster, Transaction
 from fenceline.facts import NOT_REPORTED, TransactionState
 from fenceline.kafka.added_offsets import AddedOffset, pack_offsets, unpack_offsets
+from tests.cases import cases
 from tests.web import factories
 from tests.web.roles import page_html, text_of
 
@@ -165,15 +166,12 @@ def test_many_partitions_are_cut_short(page: Client, prod: Cluster) -> None:
     assert "0-399" in text
 
 
-@pytest.mark.parametrize(
-    ("subject", "where", "words"),
-    [
-        ("partition:my-topic-3", "/partitions/prod/my-topic/3", "Open partition"),
-        ("group:a/b", "/groups/prod/a%2Fb", "Open group"),
-        ("application:orders", "/events?application=orders&amp;cluster=prod", "See its events"),
-        ("collector:partitions", "/system#collector-prod-partitions", "See collectors"),
-        ("cluster:prod", "/system?cluster=prod", "See System"),
-    ],
+@cases(
+    ("partition:my-topic-3", "/partitions/prod/my-topic/3", "Open partition"),
+    ("group:a/b", "/groups/prod/a%2Fb", "Open group"),
+    ("application:orders", "/events?application=orders&amp;cluster=prod", "See its events"),
+    ("collector:partitions", "/system#collector-prod-partitions", "See collectors"),
+    ("cluster:prod", "/system?cluster=prod", "See System"),
 )
 def test_a_finding_leads_to_its_subject(
     page: Client, prod: Cluster, subject: str, where: str, words: str
@@ -268,15 +266,12 @@ def test_a_transaction_without_offsets_has_no_such_step(page: Client) -> None:
     assert shown(page, factories.transaction(prod, "idle", TransactionState.EMPTY)) == Shown([], [], [], [])
 
 
-@pytest.mark.parametrize(
-    ("collectors", "words"),
-    [
-        ({}, "are not polled"),
-        ({"groups": {"error": "no broker answers"}}, "cannot be polled: no broker answers"),
-        ({"groups": {"seen_through_ms": 1}}, "not polled since the transaction began"),
-        ({"groups": NOW, "consumer_offsets": {"error": "no READ"}}, "cannot be read: no READ"),
-        ({"groups": NOW, "consumer_offsets": {}}, "two polls of groups in a row"),
-    ],
+@cases(
+    ({}, "are not polled"),
+    ({"groups": {"error": "no broker answers"}}, "cannot be polled: no broker answers"),
+    ({"groups": {"seen_through_ms": 1}}, "not polled since the transaction began"),
+    ({"groups": NOW, "consumer_offsets": {"error": "no READ"}}, "cannot be read: no READ"),
+    ({"groups": NOW, "consumer_offsets": {}}, "two polls of groups in a row"),
 )
 def test_the_reason_is_named_where_nothing_was_read(
     page: Client, collectors: dict[str, dict[str, object]], words: str
