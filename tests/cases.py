@@ -9,7 +9,7 @@ import pytest
 _Test = TypeVar("_Test", bound=Callable[..., None])
 
 
-def cases(*rows: Any, ids: Sequence[str] | None = None) -> Callable[[_Test], _Test]:
+def cases(*rows: Any, ids: Sequence[str] | Callable[[Any], str] | None = None) -> Callable[[_Test], _Test]:
     """Run a test once for each row: a tuple of its last parameters, or the value of its last one."""
 
     def parametrized(test: _Test) -> _Test:

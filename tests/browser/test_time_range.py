@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server, press_to
 from tests.browser.page_checks import Looks, problems_of_what_is_open, states
+from tests.cases import cases
 
 HOUR_MS = 3_600_000
 #: Charts over time, and where they are.
@@ -59,9 +60,7 @@ def test_escape_closes_the_picker_and_leaves_the_keyboard_where_it_was(opened: O
     expect(page.locator("#time-range summary")).to_be_focused()
 
 
-@pytest.mark.parametrize(
-    ("zone", "start"), [("UTC", "2026-11-18T02:00:00Z"), ("Local time", "2026-11-17T20:30:00Z")]
-)
+@cases(("UTC", "2026-11-18T02:00:00Z"), ("Local time", "2026-11-17T20:30:00Z"))
 def test_the_fields_are_in_the_zone_of_the_page(opened: Opener, zone: str, start: str) -> None:
     page = opened("/events", timezone_id="Asia/Kolkata")
     page.get_by_label(zone, exact=True).check()

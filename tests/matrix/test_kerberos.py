@@ -20,6 +20,7 @@ from sandbox.ports import HOST
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.factory import chosen_timeout_ms, make_options
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.kafka.doctor_checks import run_doctor
 from tests.kafka.producers import open_in
 from tests.kafka.test_tail import read_all
@@ -159,13 +160,10 @@ def test_what_librdkafka_was_built_without_is_named_by_the_sink_alone(properties
     assert checks["sign-in"].status is CheckStatus.OK
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"sasl.kerberos.keytab": "/nowhere/a.keytab"},
-        {"sasl.kerberos.principal": f"nobody@{REALM}"},
-        {"sasl.kerberos.service.name": "casper"},
-    ],
+@cases(
+    {"sasl.kerberos.keytab": "/nowhere/a.keytab"},
+    {"sasl.kerberos.principal": f"nobody@{REALM}"},
+    {"sasl.kerberos.service.name": "casper"},
 )
 def test_a_sign_in_without_a_ticket_is_one_sentence(
     properties: Mapping[str, str], changed: Mapping[str, str]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.matrix.spark_versions import find_python
 from tests.spark.conftest import ROOT
 
@@ -20,12 +21,9 @@ print(spark_pipeline.sink.__file__)
 """
 
 
-@pytest.mark.parametrize(
-    ("version", "spark", "advice"),
-    [("3.9", "3.5.6", "needs Python 3.11 or newer, this is 3.9."), ("3.13", "4.2.0", "'fenceline[cli]'")],
-)
+@cases(("3.9", "3.5.6", "needs Python 3.11 or newer, this is 3.9."), ("3.13", "4.2.0", "'fenceline[cli]'"))
 def test_pip_installs_it_with_what_the_sink_needs(
-    version: str, spark: str, advice: str, tmp_path: Path
+    tmp_path: Path, version: str, spark: str, advice: str
 ) -> None:
     uv = [sys.executable, "-m", "uv"]
     subprocess.run([*uv, "build", "-q", "--wheel", "--out-dir", str(tmp_path), str(ROOT)], check=True)

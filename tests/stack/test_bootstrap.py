@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.options import ROOT
+from tests.cases import cases
 
 UV = """#!/bin/sh
 [ "$1" = --version ] && { echo uv 1.2.3; exit; }
@@ -130,12 +131,9 @@ def test_a_second_set_up_beside_the_first_is_refused_and_a_killed_one_is_not(che
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to become another user")
-@pytest.mark.parametrize(
-    ("closed", "text"),
-    [
-        ("home", "where packages are kept: make it writable, or set HOME to a folder of yours"),
-        ("my checkout", "make it writable, or clone into a folder of yours"),
-    ],
+@cases(
+    ("home", "where packages are kept: make it writable, or set HOME to a folder of yours"),
+    ("my checkout", "make it writable, or clone into a folder of yours"),
 )
 def test_a_folder_that_may_not_be_written_is_named(
     checkout: Checkout, tmp_path: Path, closed: str, text: str

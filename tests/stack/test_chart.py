@@ -12,6 +12,7 @@ from jsonschema import Draft7Validator
 
 from dashboard.config import load_config
 from sandbox.options import ROOT
+from tests.cases import cases
 from tests.stack import compose_file
 
 CHART = ROOT / "deploy" / "chart"
@@ -114,43 +115,37 @@ def test_the_guide_s_values_and_table_fit_the_chart() -> None:
             value = value[key]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"image": {"tag": "latest"}},
-        {"image": {"pullPolicy": "Sometimes"}},
-        {"secret": "typo"},
-        {"config": "no cluster"},
-        {"database": {"url": "postgres://user:password@db/fenceline"}},
-        {"database": {"url": "mysql://user@db/fenceline"}},
-        {"redis": {"bundled": False, "url": "redis://:password@redis/0"}},
-        {"redis": {"url": "redis://redis/0"}},
-        {"redis": {"image": "redis"}},
-        {"basePath": "fenceline"},
-        {"basePath": "/fenceline/"},
-        {"allowedHosts": ["*"]},
-        {"ingress": {"enabled": True}},
-        {"tail": {"shards": 0}},
-        {"pollers": {"threads": 201}},
-        {"environment": {"NUMBER": 1}},
-    ],
+@cases(
+    {"image": {"tag": "latest"}},
+    {"image": {"pullPolicy": "Sometimes"}},
+    {"secret": "typo"},
+    {"config": "no cluster"},
+    {"database": {"url": "postgres://user:password@db/fenceline"}},
+    {"database": {"url": "mysql://user@db/fenceline"}},
+    {"redis": {"bundled": False, "url": "redis://:password@redis/0"}},
+    {"redis": {"url": "redis://redis/0"}},
+    {"redis": {"image": "redis"}},
+    {"basePath": "fenceline"},
+    {"basePath": "/fenceline/"},
+    {"allowedHosts": ["*"]},
+    {"ingress": {"enabled": True}},
+    {"tail": {"shards": 0}},
+    {"pollers": {"threads": 201}},
+    {"environment": {"NUMBER": 1}},
     ids=str,
 )
 def test_a_bad_value_is_refused(changes: dict[str, Any]) -> None:
     assert problems(**changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"image": {"repository": "registry.example/fenceline", "tag": "0.1.0-0a1b2c3d4e5f"}},
-        {"database": {"url": "postgres://fenceline@db.example:5432/fenceline?sslmode=require"}},
-        {"redis": {"bundled": False}},
-        {"redis": {"bundled": False, "url": "rediss://redis.example:6379/0"}},
-        {"basePath": "/tools/fenceline"},
-        {"ingress": {"enabled": True, "host": "fenceline.example", "tlsSecretName": "tls"}},
-        {"tail": {"shards": 4}},
-    ],
+@cases(
+    {"image": {"repository": "registry.example/fenceline", "tag": "0.1.0-0a1b2c3d4e5f"}},
+    {"database": {"url": "postgres://fenceline@db.example:5432/fenceline?sslmode=require"}},
+    {"redis": {"bundled": False}},
+    {"redis": {"bundled": False, "url": "rediss://redis.example:6379/0"}},
+    {"basePath": "/tools/fenceline"},
+    {"ingress": {"enabled": True, "host": "fenceline.example", "tlsSecretName": "tls"}},
+    {"tail": {"shards": 4}},
     ids=str,
 )
 def test_a_good_value_is_accepted(changes: dict[str, Any]) -> None:

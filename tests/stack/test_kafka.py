@@ -13,6 +13,7 @@ from sandbox.cluster import SIZE, KafkaCluster, require_size
 from sandbox.jar_sets import EVERYDAY_KAFKA
 from sandbox.kafka import Broker, explain_log, live_brokers
 from tests.brokers import create_topics, kafka_42
+from tests.cases import cases
 from tests.kafka.three.test_cluster import partitions_of
 
 pytestmark = pytest.mark.kafka
@@ -108,13 +109,10 @@ def test_an_unknown_version_is_one_line(tmp_path: Path) -> None:
         Broker(tmp_path, version="9.9.9")
 
 
-@pytest.mark.parametrize(
-    ("log", "reason"),
-    [
-        ("java.io.IOException: No space left on device\n\tat x", "the disk is full"),
-        ("ERROR a\n\tat b\nERROR the last one\nINFO bye", "ERROR the last one"),
-        ("", "it logged nothing"),
-    ],
+@cases(
+    ("java.io.IOException: No space left on device\n\tat x", "the disk is full"),
+    ("ERROR a\n\tat b\nERROR the last one\nINFO bye", "ERROR the last one"),
+    ("", "it logged nothing"),
 )
 def test_the_decisive_line_of_a_log_is_reported(log: str, reason: str) -> None:
     assert explain_log(log).startswith(reason)

@@ -16,6 +16,7 @@ import pytest
 from sandbox import SandboxError, options
 from sandbox.stack import main
 from sandbox.up import SPARK_STARTS_WITHIN_S, Stack
+from tests.cases import cases
 
 _DEMO = {"receiver", "demo", "spark"}
 
@@ -47,27 +48,24 @@ def test_a_real_kafka_is_accepted(tmp_path: Path) -> None:
     assert options.read_options({"CONFIG": str(config)}).config == str(config)
 
 
-@pytest.mark.parametrize(
-    ("environment", "line"),
-    [
-        ({"PORT": "http"}, "PORT=http: give a number from 1 to 65535"),
-        ({"PORT": "70000"}, "PORT=70000: give a number from 1 to 65535"),
-        ({"SHARDS": "0"}, "SHARDS=0: give a number from 1 to 50"),
-        ({"REDIS_PORT": "0"}, "REDIS_PORT=0: give a number from 1 to 65535"),
-        (
-            {"REDIS_PORT": "6379", "REDIS_URL": "redis://h"},
-            "REDIS_PORT is for the embedded Redis: leave it out with REDIS_URL",
-        ),
-        ({"SMALL": "yes"}, "SMALL=yes: give 1, or leave it out"),
-        ({"SMALL": "1", "SHARDS": "2"}, "SMALL=1 has one worker for all, and SHARDS asks for more: give one"),
-        ({"DEMO": "no"}, "DEMO=no: give 1, quiet, lite or 0"),
-        ({"BROKERS": "2"}, "BROKERS=2: give 1 or 3"),
-        ({"BROKERS": "3", "BOOTSTRAP": "a:1"}, "BROKERS is for the sandbox's own Kafka: leave it out"),
-        ({"BOOTSTRAP": "kafka"}, "BOOTSTRAP=kafka: give host:port, several with commas between"),
-        ({"BOOTSTRAP": "a:1,,b:2"}, "BOOTSTRAP=a:1,,b:2: give host:port"),
-        ({"CONFIG": "/no/such.toml"}, "CONFIG=/no/such.toml: no such file"),
-        ({"CONFIG": __file__, "BOOTSTRAP": "a:1"}, "BOOTSTRAP and CONFIG both name clusters: give one"),
-    ],
+@cases(
+    ({"PORT": "http"}, "PORT=http: give a number from 1 to 65535"),
+    ({"PORT": "70000"}, "PORT=70000: give a number from 1 to 65535"),
+    ({"SHARDS": "0"}, "SHARDS=0: give a number from 1 to 50"),
+    ({"REDIS_PORT": "0"}, "REDIS_PORT=0: give a number from 1 to 65535"),
+    (
+        {"REDIS_PORT": "6379", "REDIS_URL": "redis://h"},
+        "REDIS_PORT is for the embedded Redis: leave it out with REDIS_URL",
+    ),
+    ({"SMALL": "yes"}, "SMALL=yes: give 1, or leave it out"),
+    ({"SMALL": "1", "SHARDS": "2"}, "SMALL=1 has one worker for all, and SHARDS asks for more: give one"),
+    ({"DEMO": "no"}, "DEMO=no: give 1, quiet, lite or 0"),
+    ({"BROKERS": "2"}, "BROKERS=2: give 1 or 3"),
+    ({"BROKERS": "3", "BOOTSTRAP": "a:1"}, "BROKERS is for the sandbox's own Kafka: leave it out"),
+    ({"BOOTSTRAP": "kafka"}, "BOOTSTRAP=kafka: give host:port, several with commas between"),
+    ({"BOOTSTRAP": "a:1,,b:2"}, "BOOTSTRAP=a:1,,b:2: give host:port"),
+    ({"CONFIG": "/no/such.toml"}, "CONFIG=/no/such.toml: no such file"),
+    ({"CONFIG": __file__, "BOOTSTRAP": "a:1"}, "BOOTSTRAP and CONFIG both name clusters: give one"),
 )
 def test_a_bad_value_is_refused(environment: dict[str, str], line: str) -> None:
     with pytest.raises(SandboxError) as refused:
@@ -75,12 +73,9 @@ def test_a_bad_value_is_refused(environment: dict[str, str], line: str) -> None:
     assert line in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("variables", "says"),
-    [
-        ({"PORT": "eighty"}, "give a number"),
-        ({"DATABASE_URL": "mysteryql://x/y"}, "DATABASE_URL"),
-    ],
+@cases(
+    ({"PORT": "eighty"}, "give a number"),
+    ({"DATABASE_URL": "mysteryql://x/y"}, "DATABASE_URL"),
 )
 def test_a_bad_variable_stops_the_start_in_one_line(
     tmp_path: Path, variables: dict[str, str], says: str

@@ -26,6 +26,7 @@ from sandbox.receiver.server import (
     TOLERANCE_S,
     ReceiverServer,
 )
+from tests.cases import cases
 
 SECRET, OTHER = "whsec_dGhlIHNlY3JldCBvZiB0aGUgcmVjZWl2ZXI=", "whsec_YW5vdGhlciBzZWNyZXQsIG5vdCBpdHMgb3du"
 TOKEN = "a-token"
@@ -100,13 +101,10 @@ def test_a_test_of_the_channel_is_never_refused(receiver: Running) -> None:
     assert receiver.send("msg_1", FIRING | {"notification_reason": "test"})[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        ({"secret": OTHER}, "no signature fits the receiver's secret"),
-        ({"age_s": TOLERANCE_S + 60}, "s old, more than 300 s"),
-        ({"age_s": -TOLERANCE_S - 60}, "s ahead, more than 300 s"),
-    ],
+@cases(
+    ({"secret": OTHER}, "no signature fits the receiver's secret"),
+    ({"age_s": TOLERANCE_S + 60}, "s old, more than 300 s"),
+    ({"age_s": -TOLERANCE_S - 60}, "s ahead, more than 300 s"),
 )
 def test_what_is_not_signed_now_with_its_secret_is_not_taken(
     receiver: Running, how: dict[str, Any], why: str

@@ -31,6 +31,7 @@ from sandbox import SandboxError, redis
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.deployment import Stack
 from tests.stack.redis_server import RedisServer
 from tests.transaction_load import Load
@@ -63,13 +64,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Server]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "CONFIG SET dir /tmp", "CONFIG GET dir", "SAVE", "BGSAVE", "BGREWRITEAOF", "MODULE LOAD /tmp/x.so",
-        "DEBUG SLEEP 0", "SHUTDOWN NOSAVE", "SLAVEOF 127.0.0.1 1", "REPLICAOF 127.0.0.1 1", "ACL LIST",
-        "MONITOR", "FLUSHALL", "KEYS *", "MIGRATE 127.0.0.1 1 k 0 1", "CLIENT LIST",
-    ],
+@cases(
+    "CONFIG SET dir /tmp", "CONFIG GET dir", "SAVE", "BGSAVE", "BGREWRITEAOF", "MODULE LOAD /tmp/x.so",
+    "DEBUG SLEEP 0", "SHUTDOWN NOSAVE", "SLAVEOF 127.0.0.1 1", "REPLICAOF 127.0.0.1 1", "ACL LIST",
+    "MONITOR", "FLUSHALL", "KEYS *", "MIGRATE 127.0.0.1 1 k 0 1", "CLIENT LIST",
 )  # fmt: skip
 def test_no_client_reaches_the_machine_through_it(server: redis.Server, command: str) -> None:
     refused = pytest.raises(clients.exceptions.ResponseError, match=r"no permissions|command not allowed")

@@ -20,6 +20,7 @@ from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.paused import pause_process
 from sandbox.scenes.player import BOARD, REQUEST, ScenePlayer
 from tests.brokers import kafka_42
+from tests.cases import cases
 from tests.waiting import process_state, wait_for
 
 __all__ = ["kafka_42"]
@@ -78,10 +79,7 @@ def offered(data: Path, brokers: int, *, demo: bool) -> list[dict[str, str]]:
     return list(board(data)["scenes"])
 
 
-@pytest.mark.parametrize(
-    ("scene", "error"),
-    [("zombie", "no stack runs here"), ("nonsense", "no stack runs here"), ("", "no stack runs here")],
-)
+@cases(("zombie", "no stack runs here"), ("nonsense", "no stack runs here"), ("", "no stack runs here"))
 def test_one_that_fails_says_why_and_lets_the_next_one_begin(tmp_path: Path, scene: str, error: str) -> None:
     player = ScenePlayer(tmp_path, 1, demo=True)
     for count in (1, 2):

@@ -16,6 +16,7 @@ from sandbox import SandboxError, clients, demo
 from sandbox.kafka import Broker
 from sandbox.scenes import hanging, resends, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
+from tests.cases import cases
 from tests.kafka.topic_records import committed_values, end_offset, last_record
 from tests.waiting import wait_for
 
@@ -254,10 +255,7 @@ def test_scenes_never_use_another_kafka(tmp_path: Path) -> None:
         scenes.stack_kafka(stack_file(tmp_path, ["redis", "web"]))
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [(None, "no stack runs here"), ("{", "cannot be read"), ('{"parts": 3}', "cannot be read")],
-)
+@cases((None, "no stack runs here"), ("{", "cannot be read"), ('{"parts": 3}', "cannot be read"))
 def test_a_missing_stack_is_reported(tmp_path: Path, text: str | None, line: str) -> None:
     path = tmp_path / "stack.json"
     if text is not None:

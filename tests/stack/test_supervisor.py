@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from sandbox.supervisor import Backoff, exit_reason
+from tests.cases import cases
 from tests.stack.conftest import Running
 from tests.waiting import wait_for
 
@@ -121,17 +122,14 @@ def test_it_names_what_it_still_waits_for(troubled: Mapping[str, Running]) -> No
     assert not troubled["slow"].lines_with("all is ready")
 
 
-@pytest.mark.parametrize(
-    ("deaths", "pauses"),
-    [
-        # (seconds since the start, seconds it had been ready)
-        ([(0, 0), (1, 0), (2, 0), (4, 0), (8, 0), (16, 0), (32, 0), (62, 0)], [0, 0, 2, 4, 8, 16, 30, 30]),
-        # Three deaths, but never three within 30 s.
-        ([(0, 0), (20, 0), (40, 0), (60, 0)], [0, 0, 0, 0]),
-        # Ten seconds of readiness forgive; nine do not.
-        ([(0, 0), (1, 0), (2, 0), (14, 10), (15, 0), (16, 0)], [0, 0, 2, 0, 0, 2]),
-        ([(0, 0), (1, 0), (2, 0), (13, 9)], [0, 0, 2, 4]),
-    ],
+@cases(
+    # (seconds since the start, seconds it had been ready)
+    ([(0, 0), (1, 0), (2, 0), (4, 0), (8, 0), (16, 0), (32, 0), (62, 0)], [0, 0, 2, 4, 8, 16, 30, 30]),
+    # Three deaths, but never three within 30 s.
+    ([(0, 0), (20, 0), (40, 0), (60, 0)], [0, 0, 0, 0]),
+    # Ten seconds of readiness forgive; nine do not.
+    ([(0, 0), (1, 0), (2, 0), (14, 10), (15, 0), (16, 0)], [0, 0, 2, 0, 0, 2]),
+    ([(0, 0), (1, 0), (2, 0), (13, 9)], [0, 0, 2, 4]),
 )
 def test_it_pauses_for_the_documented_times(deaths: list[tuple[float, float]], pauses: list[float]) -> None:
     backoff = Backoff()

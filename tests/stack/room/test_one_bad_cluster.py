@@ -7,6 +7,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.deployment import Stack
 from tests.stack.room.conftest import CLUSTER
 from tests.transaction_load import commit
@@ -44,13 +45,10 @@ def has(stack: Stack, cluster: str, name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize(
-    ("cluster", "says"),
-    [
-        ("unreachable", "ECONNREFUSED"),
-        ("denied", "no READ on this topic"),
-        ("wrong", "sasl.password"),
-    ],
+@cases(
+    ("unreachable", "ECONNREFUSED"),
+    ("denied", "no READ on this topic"),
+    ("wrong", "sasl.password"),
 )
 def test_each_bad_cluster_reports_its_error(stack: Stack, cluster: str, says: str) -> None:
     wait_for(lambda: says in error_of(stack, cluster), f"{cluster} says {says}", DEADLINE_S)
