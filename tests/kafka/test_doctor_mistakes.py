@@ -21,6 +21,7 @@ from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from sandbox.redis import find_redis
+from tests.cases import cases
 from tests.kafka.doctor_checks import run_doctor, signed_in
 from tests.stack.redis_server import RedisServer
 from tests.waiting import wait_for
@@ -28,17 +29,14 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("kafka-1.example:9093", ("kafka-1.example", 9093)),
-        ("kafka-1.example", ("kafka-1.example", 9092)),
-        ("SASL_SSL://kafka-1.example:9093", ("kafka-1.example", 9093)),
-        ("[::1]:9093", ("::1", 9093)),
-        ("kafka-1.example/path", None),
-        ("kafka 1:9092", None),
-        (":9092", None),
-    ],
+@cases(
+    ("kafka-1.example:9093", ("kafka-1.example", 9093)),
+    ("kafka-1.example", ("kafka-1.example", 9092)),
+    ("SASL_SSL://kafka-1.example:9093", ("kafka-1.example", 9093)),
+    ("[::1]:9093", ("::1", 9093)),
+    ("kafka-1.example/path", None),
+    ("kafka 1:9092", None),
+    (":9092", None),
 )
 def test_addresses_are_parsed_like_librdkafka_parses_them(text: str, address: tuple[str, int] | None) -> None:
     assert parse_address(text) == address
@@ -51,16 +49,13 @@ def failure(checks: list[DoctorCheck]) -> DoctorCheck:
     return found
 
 
-@pytest.mark.parametrize(
-    ("server", "said"),
-    [
-        ("no-such-host.invalid:9092", "does not resolve"),
-        ("127.0.0.1:{closed}", "no connection to 127.0.0.1"),
-        ("127.0.0.1:kafka", "no address"),
-        ("[::1:9092", "no address"),
-        ("127.0.0.1:99999", "no address"),
-        ("a..b:9092", "does not resolve"),
-    ],
+@cases(
+    ("no-such-host.invalid:9092", "does not resolve"),
+    ("127.0.0.1:{closed}", "no connection to 127.0.0.1"),
+    ("127.0.0.1:kafka", "no address"),
+    ("[::1:9092", "no address"),
+    ("127.0.0.1:99999", "no address"),
+    ("a..b:9092", "does not resolve"),
 )
 def test_an_address_that_leads_nowhere_is_named(server: str, said: str) -> None:
     server = server.format(closed=free_port())
@@ -105,9 +100,7 @@ def answering(answer: bytes) -> Iterator[int]:
                 each.close()
 
 
-@pytest.mark.parametrize(
-    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n", b"\0\0\0\4abcd", b""]
-)
+@cases(b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n", b"\0\0\0\4abcd", b"")
 def test_a_port_that_is_not_kafka_s_is_reported_in_bounded_time(answer: bytes) -> None:
     with answering(answer) as port:
         checks = run_doctor({"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
@@ -119,14 +112,11 @@ def test_a_port_that_is_not_kafka_s_is_reported_in_bounded_time(answer: bytes) -
     assert checks[-1].status is CheckStatus.SKIP
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"sasl.password": "wrong"}, '"sasl.password"'),
-        ({"sasl.username": "nobody-at-all"}, '"sasl.username"'),
-        ({"security.protocol": "plaintext"}, '"security.protocol"'),
-        ({"security.protocol": "sasl_ssl"}, "TLS failed"),
-    ],
+@cases(
+    ({"sasl.password": "wrong"}, '"sasl.password"'),
+    ({"sasl.username": "nobody-at-all"}, '"sasl.username"'),
+    ({"security.protocol": "plaintext"}, '"security.protocol"'),
+    ({"security.protocol": "sasl_ssl"}, "TLS failed"),
 )
 def test_a_sign_in_that_fails_names_the_key_and_no_secret(
     acl_broker: Broker, changed: dict[str, str], said: str

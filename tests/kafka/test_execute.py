@@ -18,6 +18,7 @@ from dashboard.runtime import loop
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.java.clients import Description, JavaAdmin, JavaError, JavaProducer
 from tests.kafka.action_worker import (
     configured_cluster,
@@ -251,15 +252,12 @@ def test_the_blocked_lso_and_blocked_groups_are_followed_up(stage: Stage) -> Non
 # Whose worker died.
 
 
-@pytest.mark.parametrize(
-    ("step", "which", "state", "outcome", "said"),
-    [
-        ("verify", 0, Action.State.FAILED, ["failed", "failed"], "before it came to it: nothing was asked"),
-        ("InitProducerId", 0, Action.State.FAILED, ["failed", "failed"], "still open as it was seen"),
-        ("InitProducerId", 1, Action.State.PARTLY, ["done", "failed"], "it is aborted: epoch 0 → 1"),
-        ("kept", 0, Action.State.PARTLY, ["done", "failed"], "before it came to it: nothing was asked"),
-        ("kept", 1, Action.State.DONE, ["done", "done"], "its producer fenced: epoch 0 → 2"),
-    ],
+@cases(
+    ("verify", 0, Action.State.FAILED, ["failed", "failed"], "before it came to it: nothing was asked"),
+    ("InitProducerId", 0, Action.State.FAILED, ["failed", "failed"], "still open as it was seen"),
+    ("InitProducerId", 1, Action.State.PARTLY, ["done", "failed"], "it is aborted: epoch 0 → 1"),
+    ("kept", 0, Action.State.PARTLY, ["done", "failed"], "before it came to it: nothing was asked"),
+    ("kept", 1, Action.State.DONE, ["done", "done"], "its producer fenced: epoch 0 → 2"),
 )
 def test_an_action_of_a_stopped_worker_is_reported_as_it_is_found(
     stage: Stage, step: str, which: int, state: str, outcome: list[str], said: str

@@ -23,6 +23,7 @@ from fenceline.plans.plan import Act, Plan
 from fenceline.plans.plan import RefusalReason as Why
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.kafka.action_worker import (
     CLUSTER,
     configured_cluster,
@@ -141,15 +142,12 @@ def test_just_the_transaction_that_was_decided_is_committed(held: CheckpointedTr
     assert "is committed already" in refusal_texts(again)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda held: held.producer.commit(), "it is CompleteCommit"),
-        (lambda held: held.producer.abort(), "it is CompleteAbort"),
-        (lambda held: (held.producer.commit(), held.begin()), "it is Ongoing"),
-        (lambda held: held.complete(2, None), "does not hold it any more"),
-        (lambda held: held.complete(2, None, job="new", age_s=-5), "has completed a checkpoint since"),
-    ],
+@cases(
+    (lambda held: held.producer.commit(), "it is CompleteCommit"),
+    (lambda held: held.producer.abort(), "it is CompleteAbort"),
+    (lambda held: (held.producer.commit(), held.begin()), "it is Ongoing"),
+    (lambda held: held.complete(2, None), "does not hold it any more"),
+    (lambda held: held.complete(2, None, job="new", age_s=-5), "has completed a checkpoint since"),
     ids=["committed", "aborted", "another", "subsumed", "new job"],
 )
 def test_whatever_happens_before_the_execution_makes_it_stale(
@@ -168,13 +166,10 @@ def test_whatever_happens_before_the_execution_makes_it_stale(
     assert held.describe() == seen
 
 
-@pytest.mark.parametrize(
-    ("step", "state", "words"),
-    [
-        ("verify", Action.State.FAILED, "nothing was asked"),
-        ("EndTxn", Action.State.FAILED, "it is still open as it was seen: nothing was done"),
-        ("answered", Action.State.DONE, "it is committed"),
-    ],
+@cases(
+    ("verify", Action.State.FAILED, "nothing was asked"),
+    ("EndTxn", Action.State.FAILED, "it is still open as it was seen: nothing was done"),
+    ("answered", Action.State.DONE, "it is committed"),
 )
 def test_a_worker_that_dies_is_settled_by_what_is_there(
     held: CheckpointedTransaction, step: str, state: Action.State, words: str

@@ -21,6 +21,7 @@ from sandbox.ports import free_port
 from sandbox.scenes.wire import Identity
 from tests.acls import set_acl
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.kafka.doctor_checks import grant_describe, signed_in
 from tests.kafka.driven import only_cluster
 from tests.kafka.planning_cluster import PlanningCluster, effect_amounts, refusal_reasons, refusal_texts
@@ -260,22 +261,19 @@ def test_fifty_subjects_in_one_plan(planner_42: PlanningCluster, name: str) -> N
     ] * (MOST_SUBJECTS - 3)
 
 
-@pytest.mark.parametrize(
-    ("act", "subjects", "said"),
-    [
-        (FENCE, [], "No subject is named"),
-        (FENCE, [f"id-{number}" for number in range(MOST_SUBJECTS + 1)], "51 subjects are named"),
-        (FENCE, ["back\\slash"], "the backslash at character 5 starts no escape"),
-        (FENCE, [""], "Kafka takes 1 to 32,767"),
-        (FENCE, ["x" * 32_768], "it has 32,768 bytes"),
-        (MARKER, ["payments"], "is no partition: write topic-partition"),
-        (MARKER, ["payments-0@-1"], "is no partition"),
-        (MARKER, ["pay ments-0"], "is no partition"),
-        (MARKER, ["payments-99999999999"], "is no partition"),
-        (Act.FINISH_BATCH, ["orders"], "is no batch"),
-        (Act.FINISH_BATCH, ["orders@"], "is no batch"),
-        (Act.ROLL_BACK_BATCH, ["orders@-1"], "is no batch"),
-    ],
+@cases(
+    (FENCE, [], "No subject is named"),
+    (FENCE, [f"id-{number}" for number in range(MOST_SUBJECTS + 1)], "51 subjects are named"),
+    (FENCE, ["back\\slash"], "the backslash at character 5 starts no escape"),
+    (FENCE, [""], "Kafka takes 1 to 32,767"),
+    (FENCE, ["x" * 32_768], "it has 32,768 bytes"),
+    (MARKER, ["payments"], "is no partition: write topic-partition"),
+    (MARKER, ["payments-0@-1"], "is no partition"),
+    (MARKER, ["pay ments-0"], "is no partition"),
+    (MARKER, ["payments-99999999999"], "is no partition"),
+    (Act.FINISH_BATCH, ["orders"], "is no batch"),
+    (Act.FINISH_BATCH, ["orders@"], "is no batch"),
+    (Act.ROLL_BACK_BATCH, ["orders@-1"], "is no batch"),
 )
 def test_an_impossible_plan_is_refused_with_a_remedy(
     planner_42: PlanningCluster, act: Act, subjects: Sequence[str], said: str

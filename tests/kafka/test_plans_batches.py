@@ -19,6 +19,7 @@ from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.task.writer import admin_for
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.kafka.planning_cluster import PlanningCluster, effect_amounts, refusal_reasons, refusal_texts
 from tests.spark.sink.queries import FakeQuery
 from transaction_admin.api import Ending
@@ -84,17 +85,14 @@ def stage(kafka_42: Broker, tmp_path: Path) -> Iterator[Stage]:
     made.planner.collected.close()
 
 
-@pytest.mark.parametrize(
-    ("at", "finish", "roll_back"),
-    [
-        (Step.BEFORE_WRITE, [RefusalReason.NOT_PREPARED], [RefusalReason.NOTHING_OPEN]),
-        (Step.WRITTEN, [RefusalReason.NOT_PREPARED], []),
-        (Step.VERIFIED, [RefusalReason.NOT_PREPARED], []),
-        (Step.PREPARED, [], [RefusalReason.PREPARED]),
-        (Step.ENDING, [], [RefusalReason.PREPARED]),
-        (Step.ENDED, [], [RefusalReason.PREPARED]),
-        (Step.DONE, [RefusalReason.ALREADY_ENDED], [RefusalReason.PREPARED]),
-    ],
+@cases(
+    (Step.BEFORE_WRITE, [RefusalReason.NOT_PREPARED], [RefusalReason.NOTHING_OPEN]),
+    (Step.WRITTEN, [RefusalReason.NOT_PREPARED], []),
+    (Step.VERIFIED, [RefusalReason.NOT_PREPARED], []),
+    (Step.PREPARED, [], [RefusalReason.PREPARED]),
+    (Step.ENDING, [], [RefusalReason.PREPARED]),
+    (Step.ENDED, [], [RefusalReason.PREPARED]),
+    (Step.DONE, [RefusalReason.ALREADY_ENDED], [RefusalReason.PREPARED]),
 )
 def test_finish_or_roll_back_is_offered_wherever_a_driver_stops(
     stage: Stage, at: Step, finish: list[RefusalReason], roll_back: list[RefusalReason]
@@ -230,13 +228,10 @@ def without_root(stage: Stage) -> None:
     stage.planner.root = None
 
 
-@pytest.mark.parametrize(
-    ("break_it", "said"),
-    [
-        (unreadable, "Restore this file"),
-        (without_ledger, "no exactly-once sink has written with this checkpoint"),
-        (without_root, "no root in [[checkpoints]] holds"),
-    ],
+@cases(
+    (unreadable, "Restore this file"),
+    (without_ledger, "no exactly-once sink has written with this checkpoint"),
+    (without_root, "no root in [[checkpoints]] holds"),
 )
 def test_an_unreadable_ledger_is_refused(stage: Stage, break_it: Callable[[Stage], None], said: str) -> None:
     stage.stop_driver_at(Step.PREPARED)

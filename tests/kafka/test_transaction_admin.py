@@ -20,6 +20,7 @@ from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from tests.brokers import KEEP_OLD_START, create_topics
+from tests.cases import cases
 from tests.java.clients import Description, JavaAdmin, Listing
 from tests.kafka.doctor_checks import grant_describe, signed_in
 from tests.kafka.producers import LibrdkafkaProducer
@@ -277,14 +278,11 @@ def test_without_any_right_no_lookup_creates_the_topic(acl_broker: Broker) -> No
     assert "--allow-principal User:nobody --operation DESCRIBE --topic __transaction_state" in said.text
 
 
-@pytest.mark.parametrize(
-    ("properties", "remedy"),
-    [
-        ({"sasl.password": "wrong"}, '"sasl.password"'),
-        ({"sasl.mechanisms": "SCRAM-SHA-512"}, '"sasl.mechanism"'),
-        ({"security.protocol": "plaintext"}, '"security.protocol"'),
-        ({"security.protocol": "sasl_ssl"}, "TLS failed"),
-    ],
+@cases(
+    ({"sasl.password": "wrong"}, '"sasl.password"'),
+    ({"sasl.mechanisms": "SCRAM-SHA-512"}, '"sasl.mechanism"'),
+    ({"security.protocol": "plaintext"}, '"security.protocol"'),
+    ({"security.protocol": "sasl_ssl"}, "TLS failed"),
 )
 def test_a_refused_connection_names_the_property_to_change(
     acl_broker: Broker, properties: dict[str, str], remedy: str
@@ -304,16 +302,13 @@ def test_an_address_without_a_broker_is_refused_with_a_remedy() -> None:
     assert where in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("sasl.kerberos.keytabs", "/etc/keytab"),
-        ("ssl.keystore.location", "/nowhere/store.p12"),
-        ("ssl.ca.location", "/nowhere/ca.pem"),
-        ("broker.address.family", "v6"),
-        ("reconnect.backoff.ms", "soon"),
-        ("no.such.key", "1"),
-    ],
+@cases(
+    ("sasl.kerberos.keytabs", "/etc/keytab"),
+    ("ssl.keystore.location", "/nowhere/store.p12"),
+    ("ssl.ca.location", "/nowhere/ca.pem"),
+    ("broker.address.family", "v6"),
+    ("reconnect.backoff.ms", "soon"),
+    ("no.such.key", "1"),
 )
 def test_a_property_that_kafka_python_lacks_is_refused_by_name(key: str, value: str) -> None:
     properties = {"bootstrap.servers": "localhost:1", "security.protocol": "ssl", key: value}

@@ -34,6 +34,7 @@ from sandbox.kafka import Broker
 from spark_pipeline.audits import AuditError
 from spark_pipeline.audits.cluster import TopicEnds, read_topics
 from spark_pipeline.audits.sources import parse_table
+from tests.cases import cases
 from tests.spark.audits import delete_records, kinds
 from tests.spark.queries import settings
 from tests.spark.test_audit_keys import SEED, GroupPipeline, records
@@ -364,22 +365,19 @@ def test_what_is_wrong_with_a_table_is_one_sentence(
         pipeline.run(spark, "--source-table", sent)
 
 
-@pytest.mark.parametrize(
-    ("spec", "text"),
-    [
-        ("/data/out", "write FORMAT:URL, such as parquet:"),
-        ("parquet:", "write FORMAT:URL"),
-        ("parquet:/data/out/*", "for a pattern Spark ignores"),
-        ("jdbc:postgresql://host/db", "name the table behind the JDBC URL"),
-        ("jdbc:postgresql://host/db#", "name the table behind the JDBC URL"),
-        ("jdbc:postgresql://host/db?user=me&password=secret#t", "leave the password out"),
-        ("jdbc:mysql://me:secret@host/db#t", "leave the password out"),
-        ("jdbc:oracle:thin:me/secret@host:1521/db#t", "leave the password out"),
-        ("parquet:s3a://me:secret@bucket/out", "leave the password out"),
-        ("parquet:s3a://me:sec/ret@bucket/out", "leave the password out"),
-        ("jdbc:oracle:oci:me/secret@tns#t", "leave the password out"),
-        ("jdbc:db2://h:50000/db:apiKey=secret#t", "leave the password out"),
-    ],
+@cases(
+    ("/data/out", "write FORMAT:URL, such as parquet:"),
+    ("parquet:", "write FORMAT:URL"),
+    ("parquet:/data/out/*", "for a pattern Spark ignores"),
+    ("jdbc:postgresql://host/db", "name the table behind the JDBC URL"),
+    ("jdbc:postgresql://host/db#", "name the table behind the JDBC URL"),
+    ("jdbc:postgresql://host/db?user=me&password=secret#t", "leave the password out"),
+    ("jdbc:mysql://me:secret@host/db#t", "leave the password out"),
+    ("jdbc:oracle:thin:me/secret@host:1521/db#t", "leave the password out"),
+    ("parquet:s3a://me:secret@bucket/out", "leave the password out"),
+    ("parquet:s3a://me:sec/ret@bucket/out", "leave the password out"),
+    ("jdbc:oracle:oci:me/secret@tns#t", "leave the password out"),
+    ("jdbc:db2://h:50000/db:apiKey=secret#t", "leave the password out"),
 )
 def test_a_table_that_cannot_be_meant_is_refused(spec: str, text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=text) as raised:

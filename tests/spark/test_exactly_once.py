@@ -23,6 +23,7 @@ from sandbox.ports import free_port
 from spark_pipeline.exactly_once import Stop, quieten_python, run_query
 from spark_pipeline.exactly_once_arguments import BadArgument, parse_arguments
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.spark.conftest import ROOT, environment, settings
 from tests.spark.kills.killed_query import committed_records
 from tests.spark.topic_records import read_messages
@@ -74,27 +75,24 @@ def job(
     return play
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "--from, --to, --checkpoint"),
-        (NEEDED[2:], "--bootstrap-servers is missing"),
-        ([*NEEDED, "--to", "orders"], "would read what it writes"),
-        ([*NEEDED, "--trigger", "now and then"], "neither available-now nor an interval"),
-        ([*NEEDED, "--kafka", "linger.ms"], "no KEY=VALUE"),
-        ([*NEEDED, "--kafka-file", "/nowhere"], "cannot be read: No such file"),
-        ([*NEEDED, "--sql-file", "/nowhere"], "cannot be read: No such file"),
-        ([*NEEDED, "--value-format", "json"], "--schema go together"),
-        ([*NEEDED, "--value-format", "json", "--schema", "a INT"], "without --sql"),
-        ([*NEEDED, "--transaction-timeout", "long"], "no time such as 15m"),
-        ([*NEEDED, "--accept-loss", "all"], "no batch id"),
-        ([*NEEDED, "--max-offsets-per-trigger", "0"], "no number above 0"),
-        ([*NEEDED, "--fenceline-url", "http://here"], "needs an ingest token"),
-        ([*NEEDED, "--sql", "SELECT 1", "--sql-file", "x"], "not allowed with"),
-        ([*NEEDED, "--unheard-of"], "unrecognized arguments: --unheard-of"),
-    ],
+@cases(
+    ([], "--from, --to, --checkpoint"),
+    (NEEDED[2:], "--bootstrap-servers is missing"),
+    ([*NEEDED, "--to", "orders"], "would read what it writes"),
+    ([*NEEDED, "--trigger", "now and then"], "neither available-now nor an interval"),
+    ([*NEEDED, "--kafka", "linger.ms"], "no KEY=VALUE"),
+    ([*NEEDED, "--kafka-file", "/nowhere"], "cannot be read: No such file"),
+    ([*NEEDED, "--sql-file", "/nowhere"], "cannot be read: No such file"),
+    ([*NEEDED, "--value-format", "json"], "--schema go together"),
+    ([*NEEDED, "--value-format", "json", "--schema", "a INT"], "without --sql"),
+    ([*NEEDED, "--transaction-timeout", "long"], "no time such as 15m"),
+    ([*NEEDED, "--accept-loss", "all"], "no batch id"),
+    ([*NEEDED, "--max-offsets-per-trigger", "0"], "no number above 0"),
+    ([*NEEDED, "--fenceline-url", "http://here"], "needs an ingest token"),
+    ([*NEEDED, "--sql", "SELECT 1", "--sql-file", "x"], "not allowed with"),
+    ([*NEEDED, "--unheard-of"], "unrecognized arguments: --unheard-of"),
 )
-def test_a_wrong_argument_is_named(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_argument_is_named(monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str) -> None:
     monkeypatch.delenv("FENCELINE_TOKEN", raising=False)
     with pytest.raises(BadArgument) as raised:
         parse_arguments(arguments)
@@ -146,17 +144,14 @@ def test_sql_reads_the_fields_and_its_columns_become_json(
     assert all(set(row) == {"order", "total", "at"} for row in rows.values())
 
 
-@pytest.mark.parametrize(
-    ("sql", "said"),
-    [
-        ("SELEC value FROM input", "the SQL cannot run: [PARSE_SYNTAX_ERROR]"),
-        ("SELECT price FROM input", "the SQL cannot run: [UNRESOLVED_COLUMN"),
-        ("SELECT value FROM elsewhere", "the SQL cannot run: [TABLE_OR_VIEW_NOT_FOUND]"),
-        ("SELECT 'one' AS value", "the SQL does not read the topic"),
-        ("SELECT key FROM input", "no column `value`"),
-        ("SELECT value, offset FROM input", "the sink knows no column offset"),
-        ("SELECT value, count(*) AS key FROM input GROUP BY value", "Invalid streaming output mode: append"),
-    ],
+@cases(
+    ("SELEC value FROM input", "the SQL cannot run: [PARSE_SYNTAX_ERROR]"),
+    ("SELECT price FROM input", "the SQL cannot run: [UNRESOLVED_COLUMN"),
+    ("SELECT value FROM elsewhere", "the SQL cannot run: [TABLE_OR_VIEW_NOT_FOUND]"),
+    ("SELECT 'one' AS value", "the SQL does not read the topic"),
+    ("SELECT key FROM input", "no column `value`"),
+    ("SELECT value, offset FROM input", "the sink knows no column offset"),
+    ("SELECT value, count(*) AS key FROM input GROUP BY value", "Invalid streaming output mode: append"),
 )
 def test_unusable_sql_is_refused_in_one_line(
     job: Callable[..., tuple[int, str]], sql: str, said: str
@@ -178,12 +173,9 @@ def test_a_wrong_environment_is_refused_in_one_line(job: Callable[..., tuple[int
         assert (found, said in text, text.count("\n")) == (status, True, 0), text
 
 
-@pytest.mark.parametrize(
-    ("sql", "said"),
-    [
-        ("SELECT value, 99 AS partition FROM input", "a record for out-"),
-        ("SELECT CAST(value AS INT) AS value FROM input", "[CAST_INVALID_INPUT] The value '{"),
-    ],
+@cases(
+    ("SELECT value, 99 AS partition FROM input", "a record for out-"),
+    ("SELECT CAST(value AS INT) AS value FROM input", "[CAST_INVALID_INPUT] The value '{"),
 )
 def test_a_failed_task_is_reported_without_stack_traces(
     job: Callable[..., tuple[int, str]], sql: str, said: str

@@ -10,6 +10,7 @@ import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from kafka.net.sasl import get_sasl_mechanism
 
+from tests.cases import cases
 from tests.kafka.doctor_checks import run_doctor
 from tests.secured import Secured
 from tests.waiting import wait_for
@@ -77,12 +78,9 @@ def test_both_go_over_the_wire_to_a_broker_that_is_not_amazon_s(properties: Mapp
     assert SECRET not in str(checks)
 
 
-@pytest.mark.parametrize(
-    ("gone", "said"),
-    [
-        (("AWS_DEFAULT_REGION",), "set AWS_DEFAULT_REGION"),
-        (("AWS_ACCESS_KEY_ID",), "AWS has no credentials: set AWS_PROFILE"),
-    ],
+@cases(
+    (("AWS_DEFAULT_REGION",), "set AWS_DEFAULT_REGION"),
+    (("AWS_ACCESS_KEY_ID",), "AWS has no credentials: set AWS_PROFILE"),
 )
 def test_what_the_environment_lacks_is_named(
     properties: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, gone: tuple[str, ...], said: str

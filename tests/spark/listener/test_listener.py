@@ -20,6 +20,7 @@ from spark_listener.emit import Trouble, read_secret
 from spark_listener.listener import VERSION, RunFacts, _read_facts
 from spark_listener.spool import Spool, adopt_leftovers
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.db.listener_posts import QUERY, RUN
 from tests.spark.listener.events import TOKEN, call_listener, started
 from tests.spark.listener.servers import Scripted
@@ -29,17 +30,14 @@ DEADLINE_S = 60
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("", "set FENCELINE_URL"),
-        ("fenceline.example", "no URL of a Fenceline"),
-        ("ftp://fenceline.example", "no URL of a Fenceline"),
-        ("https://user:secret@fenceline.example", "the token is its own argument"),
-        ("https://fenceline.example/?x=1", "no user, query or fragment"),
-    ],
+@cases(
+    ("", "set FENCELINE_URL"),
+    ("fenceline.example", "no URL of a Fenceline"),
+    ("ftp://fenceline.example", "no URL of a Fenceline"),
+    ("https://user:secret@fenceline.example", "the token is its own argument"),
+    ("https://fenceline.example/?x=1", "no user, query or fragment"),
 )
-def test_a_url_that_cannot_be_one_is_refused_at_once(url: str, why: str, tmp_path: Path) -> None:
+def test_a_url_that_cannot_be_one_is_refused_at_once(tmp_path: Path, url: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         FencelineListener(url, TOKEN, spool=tmp_path)
 
@@ -184,14 +182,11 @@ def test_the_size_limit_includes_leftovers(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("sources", "isolation"),
-    [
-        ([COMMITTED], "read_committed"),
-        ([{}], "read_uncommitted"),
-        ([COMMITTED, {"kafka.isolation.level": "read_uncommitted"}], "read_uncommitted"),
-        ([], None),
-    ],
+@cases(
+    ([COMMITTED], "read_committed"),
+    ([{}], "read_uncommitted"),
+    ([COMMITTED, {"kafka.isolation.level": "read_uncommitted"}], "read_uncommitted"),
+    ([], None),
 )
 def test_the_weakest_isolation_of_all_kafka_sources_counts(
     spark: SparkSession, kafka_42: Broker, sources: list[Mapping[str, str]], isolation: str | None

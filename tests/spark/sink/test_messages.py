@@ -19,6 +19,7 @@ from spark_pipeline.sink.names import id_stem
 from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.task.writer import Task, TaskPlan, write_transaction
 from tests.brokers import create_topics
+from tests.cases import cases
 
 pytestmark = pytest.mark.kafka
 
@@ -163,27 +164,20 @@ def test_all_rows_are_written_in_their_order_where_the_queue_is_full(
         assert numbers == sorted(numbers)
 
 
-@pytest.mark.parametrize(
-    ("column", "unusable", "why"),
-    [
-        ("topic", None, "row 4 has a null topic, and the sink no default one"),
-        (
-            "headers",
-            [{"key": "n", "value": b""}, {"key": None, "value": b""}],
-            "row 4 has a header without a name",
-        ),
-        ("headers", [None], "row 4 has a header without a name"),
-        # By when the broker's answer about the name is there.
-        ("topic", "no topic's name: it has blanks", "(Invalid|Unknown) topic"),
-        ("topic", "t" * 300, "(Invalid|Unknown) topic"),
-        (
-            "partition",
-            PARTITIONS,
-            r"a record for rows-\w+-a-3 was (refused|not taken): Local: Unknown partition",
-        ),
-        ("partition", -2, r"a record for rows-\w+-a.* was (refused|not taken): Local: Unknown partition"),
-        ("value", "x" * 2_000_000, r"a record for rows-\w+-a was refused: Broker: Message size too large"),
-    ],
+@cases(
+    ("topic", None, "row 4 has a null topic, and the sink no default one"),
+    (
+        "headers",
+        [{"key": "n", "value": b""}, {"key": None, "value": b""}],
+        "row 4 has a header without a name",
+    ),
+    ("headers", [None], "row 4 has a header without a name"),
+    # By when the broker's answer about the name is there.
+    ("topic", "no topic's name: it has blanks", "(Invalid|Unknown) topic"),
+    ("topic", "t" * 300, "(Invalid|Unknown) topic"),
+    ("partition", PARTITIONS, r"a record for rows-\w+-a-3 was (refused|not taken): Local: Unknown partition"),
+    ("partition", -2, r"a record for rows-\w+-a.* was (refused|not taken): Local: Unknown partition"),
+    ("value", "x" * 2_000_000, r"a record for rows-\w+-a was refused: Broker: Message size too large"),
 )
 def test_what_can_be_no_record_is_refused_by_its_row(
     pair: Pair, column: str, unusable: object, why: str

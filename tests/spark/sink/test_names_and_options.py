@@ -15,6 +15,7 @@ from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.factory import OPTIONS, make_options
 from spark_pipeline.sink.options import CONNECTION, PREFIX, SENDING, translate_options
 from spark_pipeline.sink.stream_writer import make_data_source_options
+from tests.cases import cases
 from transaction_admin.properties import kafka_python
 
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
@@ -28,47 +29,41 @@ def test_a_prefix_that_brokers_and_tools_could_not_show_is_refused(prefix: str) 
         make_options(SERVERS, {"prefix": prefix})
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"linger.ms": "20", "batch.size": "1000"}, {"linger.ms": "20", "batch.size": "1000"}),
-        ({"acks": "-1", "enable.idempotence": "TRUE"}, {}),
-        ({"buffer.memory": "33554432"}, {"queue.buffering.max.kbytes": "32768"}),
-        ({"max.request.size": "5000000"}, {"message.max.bytes": "5000000"}),
-        ({"compression.type": "zstd", "compression.zstd.level": "9"},
-         {"compression.type": "zstd", "compression.level": "9"}),
-        ({"send.buffer.bytes": "-1"}, {"socket.send.buffer.bytes": "0"}),
-        ({"delivery.timeout.ms": "9000"}, {"message.timeout.ms": "9000"}),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
-          "sasl.jaas.config": f'{SCRAM} required username="a" password="b\\"; c=\'d\'";'},
-         {"security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "a",
-          "sasl.password": "b\"; c='d'"}),
-        ({"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM",
-          "ssl.keystore.location": "/me.pem", "ssl.key.password": "s",
-          "ssl.endpoint.identification.algorithm": ""},
-         {"ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem",
-          "ssl.key.password": "s", "ssl.endpoint.identification.algorithm": "none"}),
-    ],
+@cases(
+    ({"linger.ms": "20", "batch.size": "1000"}, {"linger.ms": "20", "batch.size": "1000"}),
+    ({"acks": "-1", "enable.idempotence": "TRUE"}, {}),
+    ({"buffer.memory": "33554432"}, {"queue.buffering.max.kbytes": "32768"}),
+    ({"max.request.size": "5000000"}, {"message.max.bytes": "5000000"}),
+    ({"compression.type": "zstd", "compression.zstd.level": "9"},
+     {"compression.type": "zstd", "compression.level": "9"}),
+    ({"send.buffer.bytes": "-1"}, {"socket.send.buffer.bytes": "0"}),
+    ({"delivery.timeout.ms": "9000"}, {"message.timeout.ms": "9000"}),
+    ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+      "sasl.jaas.config": f'{SCRAM} required username="a" password="b\\"; c=\'d\'";'},
+     {"security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "a",
+      "sasl.password": "b\"; c='d'"}),
+    ({"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM",
+      "ssl.keystore.location": "/me.pem", "ssl.key.password": "s",
+      "ssl.endpoint.identification.algorithm": ""},
+     {"ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem",
+      "ssl.key.password": "s", "ssl.endpoint.identification.algorithm": "none"}),
 )  # fmt: skip
 def test_java_s_options_become_librdkafka_s(given: Mapping[str, str], expected: Mapping[str, str]) -> None:
     found = translate_options(SERVERS | {PREFIX + key: value for key, value in given.items()})
     assert {**found.connection, **found.sending} == {"bootstrap.servers": "broker:9092", **expected}
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
-    [
-        ("kafka.acks", "1", "acknowledgements of all"),
-        ("kafka.enable.idempotence", "false", "always idempotent"),
-        ("kafka.max.in.flight.requests.per.connection", "6", "1 to 5"),
-        ("kafka.transactional.id", "mine", "option prefix"),
-        ("kafka.transaction.timeout.ms", "1", "transaction_timeout_ms"),
-        ("kafka.key.serializer", "x", "text or bytes already"),
-        ("kafka.interceptor.classes", "x", "no like in librdkafka"),
-        ("kafka.ssl.engine.factory.class", "x", "no like in librdkafka"),
-        ("kafka.buffer.memory", "lots", "whole number"),
-        ("linger.ms", "1", "begin with 'kafka.'"),
-    ],
+@cases(
+    ("kafka.acks", "1", "acknowledgements of all"),
+    ("kafka.enable.idempotence", "false", "always idempotent"),
+    ("kafka.max.in.flight.requests.per.connection", "6", "1 to 5"),
+    ("kafka.transactional.id", "mine", "option prefix"),
+    ("kafka.transaction.timeout.ms", "1", "transaction_timeout_ms"),
+    ("kafka.key.serializer", "x", "text or bytes already"),
+    ("kafka.interceptor.classes", "x", "no like in librdkafka"),
+    ("kafka.ssl.engine.factory.class", "x", "no like in librdkafka"),
+    ("kafka.buffer.memory", "lots", "whole number"),
+    ("linger.ms", "1", "begin with 'kafka.'"),
 )
 def test_an_option_without_a_translation_is_refused_by_name(key: str, value: str, reason: str) -> None:
     with pytest.raises(Refused) as raised:
@@ -127,17 +122,14 @@ def columns(**kinds: str | DataType) -> StructType:
     return schema
 
 
-@pytest.mark.parametrize(
-    ("schema", "topic", "reason"),
-    [
-        (columns(key="string"), "out", "column value is missing"),
-        (columns(value="string"), None, "neither a column topic nor the option topic"),
-        (columns(value="string", offset="long"), "out", "column offset is none of key, value"),
-        (columns(value="long"), "out", "column value is bigint, it must be string or binary: cast it"),
-        (columns(value="string", partition="long"), "out", "column partition is bigint, it must be int"),
-        (columns(value="string", headers=MapType(StringType(), BinaryType())), "out",
-         "array<struct<key:string,value:binary>>"),
-    ],
+@cases(
+    (columns(key="string"), "out", "column value is missing"),
+    (columns(value="string"), None, "neither a column topic nor the option topic"),
+    (columns(value="string", offset="long"), "out", "column offset is none of key, value"),
+    (columns(value="long"), "out", "column value is bigint, it must be string or binary: cast it"),
+    (columns(value="string", partition="long"), "out", "column partition is bigint, it must be int"),
+    (columns(value="string", headers=MapType(StringType(), BinaryType())), "out",
+     "array<struct<key:string,value:binary>>"),
 )  # fmt: skip
 def test_columns_that_cannot_be_written_are_refused(
     schema: StructType, topic: str | None, reason: str
@@ -147,17 +139,14 @@ def test_columns_that_cannot_be_written_are_refused(
     assert reason in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (
-            {"checkpointlocation": "/x", "asyncprogresstrackingenabled": "true"},
-            "asyncProgressTrackingEnabled is on",
-        ),
-        ({"queryname": "q"}, "checkpointLocation is missing"),
-        ({"checkpointlocation": "/x", "kafka.retries": "1", "retries": "1"}, 'option "retries" is none'),
-        ({"checkpointlocation": "/x", "digests": "true"}, 'option "digests" is none'),
-    ],
+@cases(
+    (
+        {"checkpointlocation": "/x", "asyncprogresstrackingenabled": "true"},
+        "asyncProgressTrackingEnabled is on",
+    ),
+    ({"queryname": "q"}, "checkpointLocation is missing"),
+    ({"checkpointlocation": "/x", "kafka.retries": "1", "retries": "1"}, 'option "retries" is none'),
+    ({"checkpointlocation": "/x", "digests": "true"}, 'option "digests" is none'),
 )
 def test_a_data_source_refuses_unsupported_options(given: Mapping[str, str], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
@@ -197,24 +186,21 @@ def test_every_option_is_taken_as_sparks_users_write_it_in_any_case() -> None:
     assert (typed.accept_loss, typed.adopt, typed.transaction_timeout_ms) == (frozenset({3, 4}), True, 5_000)
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"adopt": "yes"}, "option \"adopt\" is 'yes': it must be true or false"),
-        ({"partition_counts": "1"}, "option \"partitionCounts\" is '1': it must be true or false"),
-        ({"transactionTimeoutMs": "15m"}, "\"transactionTimeoutMs\" is '15m': it must be a whole number"),
-        ({"outageTimeoutMs": "-1"}, "it must be a whole number"),
-        ({"timeoutWarningRatio": "80%"}, "it must be a number above 0, and 1 at most"),
-        ({"timeoutWarningRatio": "0"}, "above 0"),
-        ({"acceptLoss": "all"}, "it must be batch ids, 17,18"),
-        ({"transactionTimoutMs": "1"}, 'option "transactionTimoutMs" is none of the sink\'s: did you mean '
-         '"transactionTimeoutMs"?'),
-        ({"topics": "x"}, 'did you mean "topic"?'),
-        ({"kafka.linger": "1"}, 'did you mean "kafka.linger.ms"?'),
-        ({"topic": "a", "TOPIC": "b"}, 'options "topic" and "TOPIC" are one, and differ: give one of them'),
-        ({"transaction_timeout_ms": "1", "transactionTimeoutMs": "2"}, "give one of them"),
-        ({"kafka.linger.ms": "1", "kafka.Linger.MS": "2"}, "give one of them"),
-    ],
+@cases(
+    ({"adopt": "yes"}, "option \"adopt\" is 'yes': it must be true or false"),
+    ({"partition_counts": "1"}, "option \"partitionCounts\" is '1': it must be true or false"),
+    ({"transactionTimeoutMs": "15m"}, "\"transactionTimeoutMs\" is '15m': it must be a whole number"),
+    ({"outageTimeoutMs": "-1"}, "it must be a whole number"),
+    ({"timeoutWarningRatio": "80%"}, "it must be a number above 0, and 1 at most"),
+    ({"timeoutWarningRatio": "0"}, "above 0"),
+    ({"acceptLoss": "all"}, "it must be batch ids, 17,18"),
+    ({"transactionTimoutMs": "1"}, 'option "transactionTimoutMs" is none of the sink\'s: did you mean '
+     '"transactionTimeoutMs"?'),
+    ({"topics": "x"}, 'did you mean "topic"?'),
+    ({"kafka.linger": "1"}, 'did you mean "kafka.linger.ms"?'),
+    ({"topic": "a", "TOPIC": "b"}, 'options "topic" and "TOPIC" are one, and differ: give one of them'),
+    ({"transaction_timeout_ms": "1", "transactionTimeoutMs": "2"}, "give one of them"),
+    ({"kafka.linger.ms": "1", "kafka.Linger.MS": "2"}, "give one of them"),
 )  # fmt: skip
 def test_a_wrong_option_is_refused_with_what_is_right(given: Mapping[str, str], reason: str) -> None:
     with pytest.raises(Refused) as raised:

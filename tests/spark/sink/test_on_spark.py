@@ -23,6 +23,7 @@ from spark_pipeline.sink.columns import from_rows
 from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import open_ledger
 from tests.brokers import create_topics
+from tests.cases import cases
 from tests.spark.kills.driver_run import open_transactions
 from tests.spark.queries import DEADLINE_S, ran_to
 from tests.waiting import wait_for
@@ -212,15 +213,12 @@ def refuse_all_of_it(here: Place) -> None:
     assert [each.outcome for each in decided] == [DecisionOutcome.ABORTED]
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"nonsense": "1"}, 'option "nonsense" is none of the sink'),
-        ({"transaction_timeout_ms": "900001"}, "take 900000 at most"),
-        # Spark 4.2 refuses it itself; where it does not, the sink does.
-        ({"asyncProgressTrackingEnabled": "true"}, "(?i)async progress|asyncProgressTracking"),
-        ({"kafka.acks": "1"}, "acknowledgements of all replicas"),
-    ],
+@cases(
+    ({"nonsense": "1"}, 'option "nonsense" is none of the sink'),
+    ({"transaction_timeout_ms": "900001"}, "take 900000 at most"),
+    # Spark 4.2 refuses it itself; where it does not, the sink does.
+    ({"asyncProgressTrackingEnabled": "true"}, "(?i)async progress|asyncProgressTracking"),
+    ({"kafka.acks": "1"}, "acknowledgements of all replicas"),
 )
 def test_the_data_source_refuses_unsupported_queries(
     place: Callable[[], Place], settings: dict[str, str], reason: str

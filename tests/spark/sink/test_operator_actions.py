@@ -17,6 +17,7 @@ from fenceline.plans.plan import Act, Plan
 from fenceline.spark.records import Decided, DecisionOutcome, QueryState
 from spark_pipeline.sink.errors import LostTransactions, SinkError
 from spark_pipeline.sink.steps import Step
+from tests.cases import cases
 from tests.kafka.action_worker import (
     CLUSTER,
     configured_cluster,
@@ -101,23 +102,10 @@ def is_decided(query: FakeQuery) -> None:
     driver.abort(attempt, (), "it was given up")
 
 
-@pytest.mark.parametrize(
-    ("step", "act", "happens", "said"),
-    [
-        (Step.PREPARED, Act.FINISH_BATCH, comes_back, "batch 0 is committed already, by driver"),
-        (
-            Step.WRITTEN,
-            Act.ROLL_BACK_BATCH,
-            comes_back,
-            "the decision is there already: driver has it aborted",
-        ),
-        (
-            Step.WRITTEN,
-            Act.ROLL_BACK_BATCH,
-            is_decided,
-            "the decision is there already: driver has it aborted",
-        ),
-    ],
+@cases(
+    (Step.PREPARED, Act.FINISH_BATCH, comes_back, "batch 0 is committed already, by driver"),
+    (Step.WRITTEN, Act.ROLL_BACK_BATCH, comes_back, "the decision is there already: driver has it aborted"),
+    (Step.WRITTEN, Act.ROLL_BACK_BATCH, is_decided, "the decision is there already: driver has it aborted"),
 )
 def test_a_change_by_the_driver_since_the_preview_takes_precedence(
     query: FakeQuery, step: Step, act: Act, happens: Callable[[FakeQuery], None], said: str
@@ -180,13 +168,10 @@ def test_transactions_lost_since_the_preview_are_reported_and_not_accepted(query
     query.driver(1)
 
 
-@pytest.mark.parametrize(
-    ("step", "which", "state", "said"),
-    [
-        ("ledger", 0, Action.State.FAILED, "nothing was decided about it"),
-        ("EndTxn", 0, Action.State.UNKNOWN, "it is decided against, 0 of 3 transactions gone"),
-        ("ledger", 1, Action.State.DONE, "nothing of it is open any more"),
-    ],
+@cases(
+    ("ledger", 0, Action.State.FAILED, "nothing was decided about it"),
+    ("EndTxn", 0, Action.State.UNKNOWN, "it is decided against, 0 of 3 transactions gone"),
+    ("ledger", 1, Action.State.DONE, "nothing of it is open any more"),
 )
 def test_a_roll_back_of_a_stopped_worker_is_reported_and_ended_by_the_driver(
     query: FakeQuery, step: str, which: int, state: str, said: str

@@ -10,6 +10,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from fenceline.spark.records import PartitionRecords, SinkTransaction
 from spark_pipeline.sink.cluster import PartitionCounts, Producers, records_of
+from tests.cases import cases
 from tests.spark.sink.queries import FakeQuery
 from tests.spark.topic_records import read_messages
 from transaction_admin.api import Unseen
@@ -23,16 +24,13 @@ def own(last: int, start: int | None, *, epoch: int = 3) -> ProducerState:
     return ProducerState(4_000, epoch, last, 0, None, start)
 
 
-@pytest.mark.parametrize(
-    ("number", "told", "wanted"),
-    [
-        (1, ((OTHER, own(4, 10)), (own(1, 20),)), (("out", 0, 10, 5), ("out", 1, 20, 2))),
-        (2, ((OTHER,), (own(1, 20),)), None),
-        (3, ((own(4, 10),), (own(1, None),)), None),
-        (4, ((own(4, 10, epoch=2),), (own(1, 20),)), None),
-        (5, ((own(4, 10),), (own(2, 20),)), None),
-        (6, (Unseen("out-0", "it has no leader"), (own(1, 20),)), None),
-    ],
+@cases(
+    (1, ((OTHER, own(4, 10)), (own(1, 20),)), (("out", 0, 10, 5), ("out", 1, 20, 2))),
+    (2, ((OTHER,), (own(1, 20),)), None),
+    (3, ((own(4, 10),), (own(1, None),)), None),
+    (4, ((own(4, 10, epoch=2),), (own(1, 20),)), None),
+    (5, ((own(4, 10),), (own(2, 20),)), None),
+    (6, (Unseen("out-0", "it has no leader"), (own(1, 20),)), None),
 )
 def test_records_by_partition_are_known_only_where_all_are(
     number: int, told: tuple[tuple[ProducerState, ...] | Unseen, ...], wanted: object

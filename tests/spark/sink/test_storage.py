@@ -28,6 +28,7 @@ from spark_pipeline.sink.storage import (
     open_storage,
     refuse_weak,
 )
+from tests.cases import cases
 
 CREATORS = 8
 
@@ -130,15 +131,12 @@ def test_a_store_whose_lists_are_old_is_found() -> None:
     assert "another client does not list a file that was written" in troubles
 
 
-@pytest.mark.parametrize(
-    ("url", "status", "last"),
-    [
-        ("{folder}/new", 0, "{folder}/new can keep a ledger."),
-        ("{folder}/file", 1, "{folder}/file cannot keep a ledger: the sink refuses it when a query starts."),
-    ],
+@cases(
+    ("{folder}/new", 0, "{folder}/new can keep a ledger."),
+    ("{folder}/file", 1, "{folder}/file cannot keep a ledger: the sink refuses it when a query starts."),
 )
 def test_the_command_reports_each_proof(
-    url: str, status: int, last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str, status: int, last: str
 ) -> None:
     (tmp_path / "file").write_text("in its way")
     assert check_store_command([url.format(folder=tmp_path)]) == status
@@ -179,9 +177,7 @@ def test_any_error_of_a_store_s_client_is_a_refusal_in_one_line() -> None:
         refuse_weak(denying)
 
 
-@pytest.mark.parametrize(
-    ("url", "path"), [("file:/a/b", "/a/b"), ("file:///a/b%20c", "/a/b c"), ("file:///a/b", "/a/b")]
-)
+@cases(("file:/a/b", "/a/b"), ("file:///a/b%20c", "/a/b c"), ("file:///a/b", "/a/b"))
 def test_local_urls_are_plain_paths(url: str, path: str) -> None:
     assert local_path(url) == path
     assert open_storage(url).path == path

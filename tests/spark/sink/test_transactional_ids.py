@@ -21,6 +21,7 @@ from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.task.writer import admin_for
 from spark_pipeline.sink.transactions import DriverLease, Transactions
+from tests.cases import cases
 from tests.spark.sink.queries import FakeQuery, open_ids, states, values_of
 
 STEM = "orders-0225f62c"
@@ -41,10 +42,9 @@ def test_an_id_with_any_prefix_is_read_back(prefix: str) -> None:
     assert names.prefix_refusal(prefix) is None
 
 
-@pytest.mark.parametrize(
-    "other",
-    ["", "orders", "orders-0225f62c-p1-g2-b2-s3", "orders-0225F62C-p1-g2-s3", "orders-0225f62c-p1-g2-s3-x",
-     "orders-p1-g2-s3", names.lease_id(STEM)],
+@cases(
+    "", "orders", "orders-0225f62c-p1-g2-b2-s3", "orders-0225F62C-p1-g2-s3", "orders-0225f62c-p1-g2-s3-x",
+    "orders-p1-g2-s3", names.lease_id(STEM),
 )  # fmt: skip
 def test_other_ids_are_not_those_of_tasks(other: str) -> None:
     assert names.parse_id(other) is None
