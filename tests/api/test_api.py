@@ -85,12 +85,8 @@ def test_a_transaction_is_told_in_kafkas_words(ask: Ask) -> None:
 
 def test_collectors_say_how_far_they_have_seen(ask: Ask) -> None:
     (row,) = ask("collectors")["items"]
-    assert (row["cluster"], row["name"], row["alive"], row["behind"]) == (
-        "prod",
-        "transaction_state",
-        True,
-        0,
-    )
+    expected = ("prod", "transaction_state", True, 0)
+    assert (row["cluster"], row["name"], row["alive"], row["behind"]) == expected
     assert (row["records"], row["seen_through"], row["error"]) == (3, "2026-11-18T11:06:40.123Z", "")
 
 

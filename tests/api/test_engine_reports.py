@@ -49,10 +49,8 @@ def test_a_job_is_listed_and_described(ask: Ask, prod: Cluster) -> None:
 
     assert {name: one[name] for name in listed} == listed
     assert (listed["id"], listed["prefixes"], listed["pending"]) == (row.ident, ["copy"], 2)
-    assert [(each["transactional_id"], each["fate"], each["state"]) for each in one["commits"]] == [
-        ("copy-1-41", "lost", "CompleteAbort"),
-        ("copy-0-41", "pending", "Ongoing"),
-    ]
+    expected = [("copy-1-41", "lost", "CompleteAbort"), ("copy-0-41", "pending", "Ongoing")]
+    assert [(each["transactional_id"], each["fate"], each["state"]) for each in one["commits"]] == expected
     assert one["commits"][0]["expires_at"] is None
     assert one["commits"][1]["expires_at"] is not None
     assert [(each["transactional_id"], each["kind"]) for each in one["other_open"]] == [("copy-9-3", "left")]
@@ -68,12 +66,8 @@ def test_a_job_has_what_its_job_manager_reports(ask: Ask, prod: Cluster) -> None
     factories.flink_run(row)
     run = job(ask)["run"]
 
-    assert (run["url"], run["version"], run["state"], run["ended_at"]) == (
-        MANAGER,
-        "2.1.0",
-        "RESTARTING",
-        None,
-    )
+    expected = (MANAGER, "2.1.0", "RESTARTING", None)
+    assert (run["url"], run["version"], run["state"], run["ended_at"]) == expected
     assert run["operators"] == [{"name": "Source: in -> Sink: Writer", "parallelism": 2, "state": "RUNNING"}]
     assert run["checkpoints"] == {"completed": 41, "failed": 1, "in_progress": 0}
     assert (run["completed"]["checkpoint_id"], run["completed"]["duration_ms"]) == (41, 320)
@@ -110,12 +104,8 @@ def test_a_connector_has_its_tasks_and_the_topics_of_debezium(ask: Ask, prod: Cl
 
     (one,) = ask("connectors")["items"]
 
-    assert (one["cluster"], one["group"], one["name"], one["type"]) == (
-        "prod",
-        "cdc",
-        "mysql-source",
-        "source",
-    )
+    expected = ("prod", "cdc", "mysql-source", "source")
+    assert (one["cluster"], one["group"], one["name"], one["type"]) == expected
     assert one["tasks"] == [
         {"task": 0, "state": "FAILED", "worker": "w1:8083", "error": "ConnectException: no such table"},
         {"task": 1, "state": "RUNNING", "worker": "w2:8083", "error": ""},
@@ -191,11 +181,8 @@ def test_edges_name_how_they_were_observed_and_the_group_of_a_read_process_write
         (each["source"]["name"], each["target"]["name"]): each for each in ask("pipelines/edges")["items"]
     }
     through = edges["payments", "ledger-writer"]
-    assert (through["kind"], through["group"], through["rate_unit"]) == (
-        "processes",
-        "ledger",
-        "transactions",
-    )
+    expected = ("processes", "ledger", "transactions")
+    assert (through["kind"], through["group"], through["rate_unit"]) == expected
     reads = edges["order_events", factories.QUERY_ID]
     assert (reads["kind"], reads["rate_unit"]) == ("reads", "records")
     assert edges["payments", "payments"]["health"] == "blocked"

@@ -264,12 +264,8 @@ def test_a_channel_lives(call: Call, receiver: Receiver) -> None:
     assert secret == Channel.objects.get().secret
     assert made["url"] == f"{receiver.url}?key=***"
     assert call("get", f"channels/{number}") == made
-    assert (made["signs"], made["enabled"], made["min_severity"], made["send_resolved"]) == (
-        True,
-        True,
-        "warning",
-        True,
-    )
+    expected = (True, True, "warning", True)
+    assert (made["signs"], made["enabled"], made["min_severity"], made["send_resolved"]) == expected
     tested = call("post", f"channels/{number}/test", role="operator")
     assert (tested["state"], tested["origin"], tested["tries"][0]["status"]) == ("delivered", "test", 200)
     assert receiver.received[0].verified(secret)["receiver"] == "ops"

@@ -203,18 +203,11 @@ def test_a_partition_is_told_with_what_holds_it(ask: Ask, prod: Cluster) -> None
     factories.blocked_offset(factories.group(prod, "billing"), pin)
     factories.replica(prod, "payments", 3, 1, [factories.replica_producer(4017, 48_211, "payments-7")])
     told = ask("partitions/prod/payments/3")
-    assert (told["verdict"], told["lso"], told["high_watermark"], told["held"]) == (
-        "hanging",
-        48_211,
-        49_981,
-        1_770,
-    )
+    expected = ("hanging", 48_211, 49_981, 1_770)
+    assert (told["verdict"], told["lso"], told["high_watermark"], told["held"]) == expected
     (opened,) = told["transactions"]
-    assert (opened["transactional_id"], opened["start_offset"], opened["ground"]) == (
-        "payments-7",
-        48_211,
-        "not_its_partition",
-    )
+    wanted = ("payments-7", 48_211, "not_its_partition")
+    assert (opened["transactional_id"], opened["start_offset"], opened["ground"]) == wanted
     assert opened["last_record_at"] is None  # No instant: the producer wrote that number.
     (reader,) = told["readers"]
     assert (reader["group"], reader["waiting"], reader["commit_pending"]) == ("billing", "probably", False)

@@ -136,12 +136,8 @@ def test_a_prepared_batch_of_a_dead_driver_asks_for_a_restart_and_names_the_time
         ("clusters/prod", "The one query of prod is safe to restart."),
     ):
         told = ask(f"{path}/safe_to_stop")
-        assert (told["safe"], told["graceful"], told["kill"], told["retry_after_s"]) == (
-            True,
-            True,
-            True,
-            None,
-        )
+        expected = (True, True, True, None)
+        assert (told["safe"], told["graceful"], told["kill"], told["retry_after_s"]) == expected
         assert told["verdict"].startswith(verdict)
         assert told["headline"].startswith("Batch 1,204 is prepared and the driver is gone (failed at ")
         assert ": a restart finishes it until " in told["headline"]

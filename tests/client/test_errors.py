@@ -164,10 +164,8 @@ def test_the_apis_own_refusals_are_shown(
     assert refused.status == 2
     assert "answered 403: token ci-viewer may not do this: it needs the role operator" in refused.error
     missing = fenceline("execute", "999999999")
-    assert (missing.status, missing.error.partition(" answered ")[2]) == (
-        2,
-        "404: No action 999999999 is known.",
-    )
+    expected = (2, "404: No action 999999999 is known.")
+    assert (missing.status, missing.error.partition(" answered ")[2]) == expected
     monkeypatch.setenv("FENCELINE_TOKEN", "of-nobody")
     assert "answered 401: No such token is known." in fenceline("incidents").error
 

@@ -82,10 +82,8 @@ def test_groups_and_lags_equal_those_of_kafka_s_own_tool(
         assert groups["gr-live"].members == groups["gr-java"].members == 1
         assert "gr-deleted" not in groups
         assert "gr-deleted" not in CommitRecord.objects.values_list("group_id", flat=True)
-        assert (groups["gr-live"].lag_hw, groups["gr-live"].partitions) == (
-            sum(line.lag or 0 for (group, *_), line in theirs.items() if group == "gr-live"),
-            1,
-        )
+        expected = (sum(line.lag or 0 for (group, *_), line in theirs.items() if group == "gr-live"), 1)
+        assert (groups["gr-live"].lag_hw, groups["gr-live"].partitions) == expected
     live.close()
     long_words = collected.offset("gr-long-words", "gr-b", 1)
     # confluent-kafka sends the NUL behind a text along with it.
@@ -137,12 +135,8 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     row, still = collected.offset(group, topic, 0), collected.offset(group, topic, 1)
     assert (row.offset, row.unstable, still.unstable) == (1, True, False)
     (blocker,) = row.blockers
-    assert {key: blocker[key] for key in ("transactional_id", "pending", "certain", "offset")} == {
-        "transactional_id": name,
-        "pending": True,
-        "certain": True,
-        "offset": 5,
-    }
+    expected = {"transactional_id": name, "pending": True, "certain": True, "offset": 5}
+    assert {key: blocker[key] for key in ("transactional_id", "pending", "certain", "offset")} == expected
     assert row.waiting_ms is not None
     assert Group.objects.get(group_id=group).unstable == 1
     assert collected.lines()[group, topic, 0] == groups_by_kafka_tool(tool)[group, topic, 0]
@@ -210,11 +204,8 @@ def test_groups_at_a_stuck_lso_are_blocked_reading_past_it_or_still_behind_it(
     commit_offsets(where, "gr-pin-coming", "gr-pin", p0=4)
     collected.poll(2)
     rows = {name: collected.offset(f"gr-pin-{name}", "gr-pin", 0) for name in ("waits", "past", "coming")}
-    assert {name: row.waiting for name, row in rows.items()} == {
-        "waits": Waiting.PROBABLY,
-        "past": Waiting.READS_PAST,
-        "coming": Waiting.NOT_YET,
-    }
+    expected = {"waits": Waiting.PROBABLY, "past": Waiting.READS_PAST, "coming": Waiting.NOT_YET}
+    assert {name: row.waiting for name, row in rows.items()} == expected
     assert (rows["waits"].lso, rows["waits"].high_watermark) == (10, 16)
     # Its producer sends no more and ends nothing: the group that has read all before it is blocked, no other.
     collected.ahead_ms = BLOCKED_AFTER_MS

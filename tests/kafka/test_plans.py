@@ -76,11 +76,8 @@ def test_abandoned_is_offered_a_fence_and_no_marker(planner: PlanningCluster, na
     assert effect_amounts(found) == [{"records_released": 0, "records_lost": 6, "producer_fenced": None}]
 
     refused = planner.plan(MARKER, f"{name}-0", f"{name}-2@0", f"{name}-1", force=True)
-    assert refusal_reasons(refused) == [
-        [RefusalReason.NOT_HANGING],
-        [RefusalReason.NOT_HANGING],
-        [RefusalReason.NOTHING_OPEN],
-    ]
+    expected = [[RefusalReason.NOT_HANGING], [RefusalReason.NOT_HANGING], [RefusalReason.NOTHING_OPEN]]
+    assert refusal_reasons(refused) == expected
     assert f"The coordinator still owns this: {name} has {name}-0 at offset 0 open" in refusal_texts(refused)
     assert refused.doable_subjects == ()
 
@@ -122,10 +119,8 @@ def test_each_of_several_transactions_in_a_partition_is_planned(
         write_stray_records(broker, "nobody", Identity(900_000_000_000, 0), (name, 0), records=2)
     found = planner_42.plan(MARKER, f"{name}-0")
     assert [each.title for each in found.subjects] == [f"{name}-0 at offset 0", f"{name}-0 at offset 2"]
-    assert effect_amounts(found) == [
-        {"records_released": 0, "records_lost": 1},
-        {"lso_stays": 1, "records_lost": 2},
-    ]
+    expected = [{"records_released": 0, "records_lost": 1}, {"lso_stays": 1, "records_lost": 2}]
+    assert effect_amounts(found) == expected
     assert found.confirm == f"{planner_42.cluster} 2"
     assert planner_42.plan(MARKER, f"{name}-0@0").confirm == f"{name}-1-stray"
     assert planner_42.plan(MARKER, f"{name}-0@2").confirm == f"{name}-0"

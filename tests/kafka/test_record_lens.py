@@ -308,10 +308,8 @@ def test_the_newest_record_with_a_key_is_found_by_who_may_see_keys(prod: Cluster
     client = roles.client_with_role("admin")
     answer = client.post(address, {"key": "k\\xfe"})
     # The aborted one: whoever looks for a record wants to know that as well.
-    assert (answer.status_code, answer["Location"]) == (
-        303,
-        f"/partitions/prod/{written.name}/0/record?offset=5",
-    )
+    expected = (303, f"/partitions/prod/{written.name}/0/record?offset=5")
+    assert (answer.status_code, answer["Location"]) == expected
     assert AuditEntry.objects.filter(event=AuditEntry.Event.PAYLOAD_SHOWN).count() == 1
     page = html(client.post(address, {"key": "nobody's"}), 404)
     assert "has this key among offsets 0 to 7" in page

@@ -87,14 +87,10 @@ def test_the_instants_of_a_recovery_are_those_of_its_records(
     (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.first, lost.last, lost.records, lost.sure) == (0, 2, 3, True)
     assert (row.clock_ms, row.release_noticed) == (0, False)
-    assert (row.opened_ms, row.completed_ms) == (
-        at[TransactionState.PREPARE_ABORT],
-        at[TransactionState.COMPLETE_ABORT],
-    )
-    assert (row.released_ms, row.resumed_ms) == (
-        marker_ms(kafka_42, topic),
-        at[TransactionState.PREPARE_COMMIT],
-    )
+    expected = (at[TransactionState.PREPARE_ABORT], at[TransactionState.COMPLETE_ABORT])
+    assert (row.opened_ms, row.completed_ms) == expected
+    expected = (marker_ms(kafka_42, topic), at[TransactionState.PREPARE_COMMIT])
+    assert (row.released_ms, row.resumed_ms) == expected
     assert row.opened_ms <= row.completed_ms <= row.released_ms <= row.resumed_ms <= row.closed_ms
 
 

@@ -190,10 +190,8 @@ def test_a_transaction_is_hanging_although_its_id_has_another_one_open_elsewhere
     with verification_disabled(kafka):
         write_stray_records(kafka, name, given, (name, 1))
     collected.poll_repeatedly()
-    assert (collected.verdicts(name, 0), collected.verdicts(name, 1)) == (
-        [(name, *OWNED)],
-        [(name, *NOT_ITS)],
-    )
+    expected = ([(name, *OWNED)], [(name, *NOT_ITS)])
+    assert (collected.verdicts(name, 0), collected.verdicts(name, 1)) == expected
     assert hangs_by_the_tool(tool, name) == [1]
     # Once the partition is added, the commit will end it there as well.
     RawProducer(kafka.bootstrap, name, LONG_MS, given).send(name, 1)

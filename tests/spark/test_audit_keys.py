@@ -145,10 +145,8 @@ def test_what_is_not_due_and_what_was_written_since_is_neither(
     pipeline.commit({0: 5, 1: 5})
     found = pipeline.audit(spark)
     assert (found.verdict, found.input, found.readable) == (AuditVerdict.PROVED, 10, 10)
-    assert [tuple(each) for each in found.compared] == [
-        (pipeline.source, 0, 0, 5),
-        (pipeline.source, 1, 0, 5),
-    ]
+    expected = [(pipeline.source, 0, 0, 5), (pipeline.source, 1, 0, 5)]
+    assert [tuple(each) for each in found.compared] == expected
 
 
 def test_keys_and_records_are_chosen_by_sql(spark: SparkSession, pipeline: GroupPipeline) -> None:
@@ -207,11 +205,8 @@ def test_nothing_is_proved_past_what_readers_do_not_get(spark: SparkSession, pip
     pipeline.produce(pipeline.target, records(range(4)))
     pipeline.commit({0: 2, 1: 2})
     found = pipeline.audit(spark)
-    assert (found.verdict, found.missing, kinds(found)) == (
-        AuditVerdict.UNPROVED,
-        0,
-        {ObstacleKind.UNREADABLE},
-    )
+    expected = (AuditVerdict.UNPROVED, 0, {ObstacleKind.UNREADABLE})
+    assert (found.verdict, found.missing, kinds(found)) == expected
     blocking.abort_transaction(60)
     wait_for_markers(pipeline.bootstrap, pipeline.target)
     assert pipeline.audit(spark).verdict is AuditVerdict.PROVED
@@ -225,11 +220,8 @@ def test_records_that_retention_has_deleted_do_not_count_as_missing(
     pipeline.commit({0: 3, 1: 3})
     delete_records(pipeline.bootstrap, pipeline.target, 0, before=2)
     found = pipeline.audit(spark)
-    assert (found.verdict, found.missing, kinds(found)) == (
-        AuditVerdict.UNPROVED,
-        0,
-        {ObstacleKind.RETENTION},
-    )
+    expected = (AuditVerdict.UNPROVED, 0, {ObstacleKind.RETENTION})
+    assert (found.verdict, found.missing, kinds(found)) == expected
 
 
 def test_records_without_a_key_and_of_others_are_named(spark: SparkSession, pipeline: GroupPipeline) -> None:

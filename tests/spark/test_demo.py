@@ -138,10 +138,8 @@ def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
     secrets = {path.name: path.read_text().strip() for path in (stack.data / "secrets").iterdir()}
     found = seen_by_another_user(stack, list(secrets.values()))
     web, receiver = stack.url.rpartition(":")[2], str(ports(stack)["receiver"])
-    assert {port: line for port, line in found.pop("http").items() if line.startswith("HTTP/")} == {
-        web: "HTTP/1.1 401 Unauthorized",
-        receiver: "HTTP/1.0 404 Not Found",
-    }
+    expected = {web: "HTTP/1.1 401 Unauthorized", receiver: "HTTP/1.0 404 Not Found"}
+    assert {port: line for port, line in found.pop("http").items() if line.startswith("HTTP/")} == expected
     assert not [line for line in found.pop("redis").values() if line.startswith(("+", "-"))]
     assert set(found) == {"read", "write", "connect", "leaks", "environ", "cmdline"}
     assert not any(found.values()), found

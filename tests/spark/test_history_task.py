@@ -259,12 +259,8 @@ def test_entries_are_laid_out_as_recent_packs_them() -> None:
     assert [int(entry[name]) for name in ("at_ms", "producer_id", "epoch", "before", "timeout_ms")] == list(
         told[3:8]
     )
-    assert [int(entry[name]) for name in ("open", "done", "gap", "offset")] == [
-        61_234,
-        7,
-        transition_ring.NONE,
-        2**35,
-    ]
+    expected = [61_234, 7, transition_ring.NONE, 2**35]
+    assert [int(entry[name]) for name in ("open", "done", "gap", "offset")] == expected
     for code, kind in enumerate(TransitionKind):
         assert transition_ring.kind_codes(kind, Confidence.CERTAIN, TransitionReason.FIRST_SEEN)[0] == code
 

@@ -86,10 +86,8 @@ def test_a_half_made_venv_is_made_again(checkout: Checkout) -> None:
     checkout.program("python", '#!/bin/sh\n[ "$1" != -m ]\n')
     status, line = checkout.run(PIP_NO_INDEX="1")
     # The new one has a pip, and no uv: pip is asked for it and may not fetch.
-    assert (status, line) == (
-        1,
-        "make: cannot install uv: check the network and the package index, then run it again",
-    )
+    expected = (1, "make: cannot install uv: check the network and the package index, then run it again")
+    assert (status, line) == expected
     assert len(list((checkout.folder / ".venv" / "lib").glob("*/site-packages/pip"))) == 1
 
 

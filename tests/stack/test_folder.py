@@ -130,10 +130,8 @@ def test_it_keeps_its_ports_but_not_a_taken_one(tmp_path: Path) -> None:
 def test_it_describes_the_stack_privately(tmp_path: Path) -> None:
     folder.write_stack(tmp_path, {"url": "http://127.0.0.1:8000/"}, {"web": 42})
     path = tmp_path / "stack.json"
-    assert json.loads(path.read_text()) == {
-        "url": "http://127.0.0.1:8000/",
-        "parts": [{"name": "web", "pid": 42}],
-    }
+    expected = {"url": "http://127.0.0.1:8000/", "parts": [{"name": "web", "pid": 42}]}
+    assert json.loads(path.read_text()) == expected
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["stack.json"]
 

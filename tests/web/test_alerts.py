@@ -174,10 +174,8 @@ def test_a_delivery_or_channel_that_is_gone_is_said(page: Client, prod: Cluster)
     factories.alert_change(
         row, [77, "delivery", 4711], [78, "quiet", "it was notified already"], new="resolved"
     )
-    assert reasons(page, row) == [
-        "not notified delivery 4711 is not kept any more",
-        "not notified it was notified already",
-    ]
+    expected = ["not notified delivery 4711 is not kept any more", "not notified it was notified already"]
+    assert reasons(page, row) == expected
 
 
 def test_flapping_is_said_beside_who_was_told(page: Client, prod: Cluster) -> None:

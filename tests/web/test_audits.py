@@ -366,7 +366,5 @@ def test_its_page_has_evidence_next_step_and_links(page: Client, incident: Incid
 
 def test_its_file_has_the_offsets_to_replay(page: Client, incident: Incident) -> None:
     rows = page.get(f"/incidents/{incident.pk}.csv").content.decode().splitlines()
-    assert rows[1:] == [
-        "order_events,3,5,7,3,missing,,true,",
-        "orders_enriched,0,9,9,1,duplicated,,true,",
-    ]
+    expected = ["order_events,3,5,7,3,missing,,true,", "orders_enriched,0,9,9,1,duplicated,,true,"]
+    assert rows[1:] == expected

@@ -234,10 +234,8 @@ def test_an_admin_limits_a_user_by_the_page(clusters: tuple[Cluster, Cluster]) -
     admin.post(f"{page}/clusters", {"clusters": ""})
     assert cluster_limits.clusters_now(ada.pk) is None
     rows = AuditEntry.objects.filter(event=AuditEntry.Event.USER_CHANGED, subject_name="ada")
-    assert [row.changes["clusters"] for row in rows.order_by("pk")] == [
-        [None, [HIDDEN, "prod"]],
-        [[HIDDEN, "prod"], None],
-    ]
+    expected = [[None, [HIDDEN, "prod"]], [[HIDDEN, "prod"], None]]
+    assert [row.changes["clusters"] for row in rows.order_by("pk")] == expected
 
 
 @pytest.mark.parametrize(("name", "why"), [("root", "superuser"), ("the admin", "last active admin")])

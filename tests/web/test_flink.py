@@ -97,10 +97,8 @@ def test_the_list_counts_what_is_pending_and_what_became_of_it(page: Client, dec
 def test_the_commit_is_offered_to_who_may_act(page: Client, operator: Client, decided: FlinkJob) -> None:
     form = re.search(r'<form[^>]*data-act="commit_flink".*?</form>', page_html(operator, JOB))
     assert form is not None
-    assert re.findall(r'name="(act|subject)" value="([^"]+)"', form[0]) == [
-        ("act", "commit_flink"),
-        ("subject", "copy-0-41"),
-    ]
+    expected = [("act", "commit_flink"), ("subject", "copy-0-41")]
+    assert re.findall(r'name="(act|subject)" value="([^"]+)"', form[0]) == expected
     refused = page_html(page, JOB)
     assert 'data-act="commit_flink"' not in refused
     assert "dashboard.commit_flink" in refused
@@ -158,11 +156,8 @@ def test_ids_that_count_checkpoints_show_what_is_left_behind(page: Client, prod:
 
     rows = rows_of(page_html(page, JOB), "others")
 
-    assert [(row.split()[0], row.split()[1]) for row in rows] == [
-        ("copy-0-42", "writing"),
-        ("copy-5-39", "left"),
-        ("copy-6-2", "unknown"),
-    ]
+    expected = [("copy-0-42", "writing"), ("copy-5-39", "left"), ("copy-6-2", "unknown")]
+    assert [(row.split()[0], row.split()[1]) for row in rows] == expected
 
 
 def test_what_is_left_behind_is_fenced_from_the_page_and_what_may_write_is_not(
@@ -225,10 +220,8 @@ def test_the_older_sink_shows_its_pool_and_what_a_restore_leaves_open(page: Clie
     text = page_html(page, JOB)
 
     assert "<bdi>copy-</bdi>" in text
-    assert [row.split()[:2] for row in rows_of(text, "pending")] == [
-        ["copy-3", "not"],
-        ["copy-6", "superseded"],
-    ]
+    expected = [["copy-3", "not"], ["copy-6", "superseded"]]
+    assert [row.split()[:2] for row in rows_of(text, "pending")] == expected
     others = rows_of(text, "others")
     assert [row.split()[0] for row in others] == ["copy-30", "copy-4"]
     assert "not in its pool: open until its timeout" in others[0]

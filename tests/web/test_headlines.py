@@ -197,10 +197,8 @@ class TestPartition:
         row = place().seen
         assert row
         row.error, row.seen_ms = "leader not available", NOW - 2 * MINUTE
-        assert words(partition_headline(row, [], [])) == (
-            "It is unavailable: leader not available.",
-            "Data below last changed 2 min ago.",
-        )
+        expected = ("It is unavailable: leader not available.", "Data below last changed 2 min ago.")
+        assert words(partition_headline(row, [], [])) == expected
 
 
 class TestGroup:

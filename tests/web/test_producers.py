@@ -128,10 +128,8 @@ def test_topics_of_debezium_are_told_apart_by_its_heartbeat(page: Client, prod: 
     factories.transaction(prod, "cdc-shop-source-0", partitions=topics)
     shown = page_html(page, "/transactions/prod/cdc-shop-source-0")
     assert "Debezium, topics of" in shown
-    assert [each.split("<")[0] for each in shown.split("data-debezium-topic>")[1:]] == [
-        "heartbeat",
-        "rows of a table",
-    ]
+    expected = ["heartbeat", "rows of a table"]
+    assert [each.split("<")[0] for each in shown.split("data-debezium-topic>")[1:]] == expected
 
 
 def test_a_connect_task_is_named_where_its_leader_is_known(page: Client, prod: Cluster) -> None:
@@ -141,15 +139,10 @@ def test_a_connect_task_is_named_where_its_leader_is_known(page: Client, prod: C
     factories.transaction(prod, "connect-cluster-cdc")
     assert 'data-producer="Kafka Connect"' in page_html(page, address)
     api = page.get(f"/api/v1{address}").json()["producer"]
-    assert (api["engine"], api["application"], api["sign"]) == (
-        "Kafka Connect",
-        "cdc",
-        "the id connect-cluster-cdc exists",
-    )
-    assert api["parts"] == [
-        {"name": "connector", "value": "mysql-source"},
-        {"name": "task", "value": "3"},
-    ]
+    expected = ("Kafka Connect", "cdc", "the id connect-cluster-cdc exists")
+    assert (api["engine"], api["application"], api["sign"]) == expected
+    parts = [{"name": "connector", "value": "mysql-source"}, {"name": "task", "value": "3"}]
+    assert api["parts"] == parts
 
 
 @pytest.fixture
@@ -176,10 +169,8 @@ def test_the_api_has_the_same_name(page: Client, named: Cluster) -> None:
         found: list[dict[str, Any]] = page.get(f"/api/v1/{url}").json()["items"]
         return found
 
-    assert {each["transactional_id"] for each in items(f"transactions?app={quote(APPLICATION)}")} == {
-        "svc-7",
-        "svc-x",
-    }
+    expected = {"svc-7", "svc-x"}
+    assert {each["transactional_id"] for each in items(f"transactions?app={quote(APPLICATION)}")} == expected
     assert {each["application"] for each in items("transitions?transactional_id=svc-7")} == {APPLICATION}
     assert {each["application"] for each in items("applications?window_s=2592000")} >= {APPLICATION, "other"}
 

@@ -198,10 +198,8 @@ def test_bars_run_from_begin_to_completion_and_to_now_while_open() -> None:
     assert row.started_ms is not None
     recent = newest_first(told(TransitionKind.COMMIT, 2), told(TransitionKind.TIMEOUT, 70, open_ms=61_000))
     bars = transaction_timeline.timeline_bars(recent, row, row.started_ms + 3_000)
-    assert [(bar.begun_ms - AT_MS, bar.until_ms - AT_MS, bar.end) for bar in bars[:2]] == [
-        (1_000, 2_005, TransitionKind.COMMIT),
-        (9_000, 70_005, TransitionKind.TIMEOUT),
-    ]
+    expected = [(1_000, 2_005, TransitionKind.COMMIT), (9_000, 70_005, TransitionKind.TIMEOUT)]
+    assert [(bar.begun_ms - AT_MS, bar.until_ms - AT_MS, bar.end) for bar in bars[:2]] == expected
     assert (bars[2].begun_ms, bars[2].until_ms, bars[2].end) == (row.started_ms, row.started_ms + 3_000, None)
 
 

@@ -167,10 +167,8 @@ def test_a_failed_batch_is_rolled_back_with_unreported_transactions(query: FakeQ
     driver.commit(attempt, query.run_tasks(attempt))
     driver.abort(attempt, [], "too late: it is prepared")
     assert query.committed() == values_of(0, 0, 1)
-    assert {each.outcome for each in query.ledger.read_state().done} == {
-        DecisionOutcome.ABORTED,
-        DecisionOutcome.COMMITTED,
-    }
+    expected = {DecisionOutcome.ABORTED, DecisionOutcome.COMMITTED}
+    assert {each.outcome for each in query.ledger.read_state().done} == expected
 
 
 def test_an_id_that_another_attempt_has_open_is_not_used(query: FakeQuery) -> None:
