@@ -43,10 +43,8 @@ def test_a_job_is_listed_and_described(ask: Ask, prod: Cluster) -> None:
     factories.transaction(prod, "copy-1-41", TransactionState.COMPLETE_ABORT, producer_epoch=18)
     factories.transaction(prod, "copy-9-3", age_ms=100_000)
     row = factories.flink_job(prod, [factories.committable(f"copy-{each}-41") for each in range(2)])
-
     (listed,) = ask("flink-jobs")["items"]
     one = ask(f"flink-jobs/prod/{FLINK_IDENT}")
-
     assert {name: one[name] for name in listed} == listed
     assert (listed["id"], listed["prefixes"], listed["pending"]) == (row.ident, ["copy"], 2)
     expected = [("copy-1-41", "lost", "CompleteAbort"), ("copy-0-41", "pending", "Ongoing")]
@@ -62,10 +60,8 @@ def test_a_job_is_listed_and_described(ask: Ask, prod: Cluster) -> None:
 def test_a_job_has_what_its_job_manager_reports(ask: Ask, prod: Cluster) -> None:
     row = factories.flink_job(prod)
     assert (job(ask)["run"], job(ask)["api_errors"]) == (None, [])
-
     factories.flink_run(row)
     run = job(ask)["run"]
-
     expected = (MANAGER, "2.1.0", "RESTARTING", None)
     assert (run["url"], run["version"], run["state"], run["ended_at"]) == expected
     assert run["operators"] == [{"name": "Source: in -> Sink: Writer", "parallelism": 2, "state": "RUNNING"}]
@@ -80,10 +76,8 @@ def test_a_job_manager_that_is_gone_is_named_beside_its_last_report(ask: Ask, pr
     api_gap(prod, MANAGER)
     api_gap(prod, "http://jm2:8081")
     assert [each["url"] for each in job(ask)["api_errors"]] == [MANAGER, "http://jm2:8081"], "any may have it"
-
     factories.flink_run(row)
     one = job(ask)
-
     (error,) = one["api_errors"]
     assert (error["url"], error["error"]) == (MANAGER, f"{MANAGER} {GONE}")
     assert error["since"].endswith("Z")
@@ -95,15 +89,12 @@ def test_a_job_manager_that_is_gone_is_named_beside_its_last_report(ask: Ask, pr
 def test_connectors_are_filtered(ask: Ask, prod: Cluster, query: str, found: int) -> None:
     for number in range(5):
         factories.connector(prod, name=f"source{number}")
-
     assert len(ask(f"connectors?{query}")["items"]) == found
 
 
 def test_a_connector_has_its_tasks_and_the_topics_of_debezium(ask: Ask, prod: Cluster) -> None:
     factories.connector(prod)
-
     (one,) = ask("connectors")["items"]
-
     expected = ("prod", "cdc", "mysql-source", "source")
     assert (one["cluster"], one["group"], one["name"], one["type"]) == expected
     assert one["tasks"] == [
@@ -117,9 +108,7 @@ def test_a_connector_has_its_tasks_and_the_topics_of_debezium(ask: Ask, prod: Cl
 def test_a_worker_that_is_gone_is_named_beside_its_last_report(ask: Ask, prod: Cluster) -> None:
     factories.connector(prod)
     api_gap(prod, WORKER)
-
     found = ask("connectors")
-
     (one,) = found["items"]
     assert (one["api_error"]["url"], one["api_error"]["error"]) == (WORKER, f"{WORKER} {GONE}")
     assert one["api_error"]["since"] == found["gaps"][0]["since"]
@@ -130,7 +119,6 @@ def test_the_id_of_a_task_has_its_connector(ask: Ask, prod: Cluster) -> None:
     for name in ("connect-cluster-cdc", "cdc-mysql-source-0", "plain"):
         factories.transaction(prod, name)
     factories.connector(prod)
-
     assert ask("transactions/prod/cdc-mysql-source-0")["connector"]["name"] == "mysql-source"
     assert ask("transactions/prod/plain")["connector"] is None
 

@@ -65,7 +65,6 @@ def test_consume_transform_produce_shows_group_partition_offset_and_instant(
     begun_ms = loop.now_ms()
     producer.send_positions(consumer)
     sent_ms = loop.now_ms()
-
     found = observed(collected, name)
     assert (found.observation, found.missing) == (Observation.COMPLETE, ())
     expected = {
@@ -75,7 +74,6 @@ def test_consume_transform_produce_shows_group_partition_offset_and_instant(
     }
     assert places(found) == expected
     assert all(begun_ms <= each.at_ms <= sent_ms for each in found.offsets)
-
     producer.commit()
     done = finished(collected, name, "CompleteCommit")
     assert (done.observation, done.offsets) == (Observation.COMPLETE, found.offsets)
@@ -99,7 +97,6 @@ def test_what_was_read_is_of_one_transaction_alone(kafka: Broker, collected: Col
     aborted = finished(collected, name, "CompleteAbort")
     assert aborted.observation is Observation.COMPLETE
     assert places(aborted) == {**places(open_), (topic, topic, 2): 8}, "also what came after the last poll"
-
     producer.begin()
     producer.send_offsets(topic, {(topic, 0): 9})
     producer.commit()
@@ -107,7 +104,6 @@ def test_what_was_read_is_of_one_transaction_alone(kafka: Broker, collected: Col
     assert (short.observation, short.offsets) == (Observation.NONE, ())
     (why,) = short.missing
     assert "two polls" in why
-
     producer.begin()
     producer.send(topic, 0)
     producer.flush()

@@ -72,7 +72,6 @@ def test_the_rows_are_the_newest_committed_values(kafka: Broker, collected: Coll
     collected.read()
     assert saved() == newest(where)
     assert saved()["co-tx", "co-a", 0][0] == 2, "neither the aborted one before nor the one after it"
-
     administer(where, "delete_consumer_groups", ["co-gone"])
     for number in range(10):
         commit_offsets(where, f"co-{number % 3}", "co-a", p0=100 + number)

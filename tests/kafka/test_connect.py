@@ -162,7 +162,6 @@ def test_connector_task_and_topics_are_named_and_rows_are_there_once_after_a_kil
             TRANSACTIONS: DebeziumTopic.TRANSACTIONS,
         }
         rows = count(20)
-
         seen: dict[str, DebeziumTopic | None] = {}
 
         def are_told_apart() -> bool:
@@ -180,7 +179,6 @@ def test_connector_task_and_topics_are_named_and_rows_are_there_once_after_a_kil
     assert identity is not None
     assert (identity.engine, identity.application) == (Engine.KAFKA_CONNECT, GROUP)
     assert dict(identity.parts) == {"connector": SHOP, "task": "0"}
-
     everything = range(next(rows) + 1)
     insert(database, everything[-1])
     with connect_worker(tmp_path / "worker", where, GROUP, "connect-debezium") as worker:

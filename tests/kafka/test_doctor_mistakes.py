@@ -238,13 +238,11 @@ def test_the_command_prints_each_check_with_its_remedies_and_ends_with_its_statu
     assert "ok    READ on topic __transaction_state: granted" in text
     # Internal topics that nobody has needed yet are skipped.
     assert " 0 warn, 0 FAIL, " in lines[-1]
-
     status, text = doctor("--timeout", "2")
     assert status == 1
     assert "cluster good" in text
     failing = next(number for number, line in enumerate(text.splitlines()) if line.startswith("FAIL  server"))
     assert text.splitlines()[failing + 1].startswith("        check ")
-
     status, text = doctor("--json", "good")
     document: dict[str, Any] = json.loads(text)
     assert (status, document["ok"]) == (0, True)

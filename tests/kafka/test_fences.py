@@ -216,7 +216,6 @@ def test_figures_of_a_fence_are_lower_bounds_while_others_write(kafka_42: Broker
         assert (promised["records_released"].amount, promised["records_lost"].amount) == (5, 3)
         for each in ("records_released", "records_lost"):
             assert promised[each].bound is Bound.AT_LEAST
-
         # What it writes itself until it is fenced, and what others write, abort and leave open.
         abandoned.send(name, 0)
         abandoned.flush()
@@ -225,7 +224,6 @@ def test_figures_of_a_fence_are_lower_bounds_while_others_write(kafka_42: Broker
         write(other, name, records=4, how="" if late == "stays open" else "commit")
         row = execute_plan(plan)
         assert row.state == Action.State.DONE, result_texts(row)
-
         # The fence's own marker takes an offset, too.
         end = {"ends": 27, "stays open": 21}[late]
         wait_for(lambda: end_offset(kafka_42.bootstrap, name, committed=True) == end, f"the LSO {end}")

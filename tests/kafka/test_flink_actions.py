@@ -129,9 +129,7 @@ def test_just_the_transaction_that_was_decided_is_committed(held: CheckpointedTr
     amounts = {each.name: each.amount for each in plan.subjects[0].effects}
     assert amounts["records_committed"] == 2
     assert held.committed() == 0
-
     row = execute_plan(plan)
-
     assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), result_texts(row)
     wait_for(lambda: held.describe().state is TransactionState.COMPLETE_COMMIT, "its markers")
     after = held.describe()
@@ -157,9 +155,7 @@ def test_whatever_happens_before_the_execution_makes_it_stale(
     change(held)
     wait_for(lambda: not held.describe().state.startswith("Prepare"), "no end is on its way")
     seen = held.describe()
-
     row = execute_plan(plan)
-
     assert outcomes(row) == ["stale"], result_texts(row)
     assert words in result_texts(row)
     assert "nothing was asked for it" in result_texts(row)
@@ -177,9 +173,7 @@ def test_a_worker_that_dies_is_settled_by_what_is_there(
     row = execute_until_killed(held.plan(), kill_at(step))
     wait_for(lambda: not held.describe().state.startswith("Prepare"), "no end is on its way")
     seen = held.describe()
-
     assert follow_up.settle_action(row, now_ms=loop.now_ms())
-
     row.refresh_from_db()
     assert row.state == state, result_texts(row)
     assert words in result_texts(row)
@@ -190,9 +184,7 @@ def test_a_fence_of_it_is_refused_and_by_force_loses_its_records(held: Checkpoin
     refused = make_plan(Act.FENCE, held.name, force=False)
     assert Why.CHECKPOINTED in refusal_reasons(refused)[0]
     assert f"commit_flink {held.name}" in refusal_texts(refused)
-
     row = execute_plan(make_plan(Act.FENCE, held.name, force=True))
-
     assert outcomes(row) == ["done"], result_texts(row)
     assert held.committed() == 0
     lost = held.plan()
@@ -204,25 +196,21 @@ def test_a_savepoint_decides_only_by_force(held: CheckpointedTransaction) -> Non
     for path in held.folder.rglob("_metadata"):
         path.unlink()
     held.complete(1, decided, job="savepoints", kind="savepoint")
-
     assert refusal_reasons(held.plan()) == [[Why.SAVEPOINT]]
     assert refusal_reasons(held.plan(force=True)) == [[]]
 
 
 def test_a_job_that_went_on_from_elsewhere_is_a_reason_not_to_commit(held: CheckpointedTransaction) -> None:
     held.complete(3, None, job="newer", age_s=-5)
-
     assert refusal_reasons(held.plan()) == [[Why.NEWER_JOB]]
 
 
 def test_a_transaction_that_began_after_the_checkpoint_is_not_its_own(held: CheckpointedTransaction) -> None:
     held.complete(2, held.describe(), age_s=-5)
     assert refusal_reasons(held.plan()) == [[]]
-
     for path in held.folder.rglob("_metadata"):
         path.unlink()
     held.complete(3, held.describe(), age_s=3_600)
-
     assert refusal_reasons(held.plan()) == [[Why.BEGAN_LATER]]
     assert "the clocks of the brokers and of the store differ" in refusal_texts(held.plan())
 
@@ -238,9 +226,7 @@ def test_what_no_checkpoint_will_commit_is_fenced_and_nothing_decided_is_lost(
     # Forced, since it is open for a moment alone.
     plan = make_plan(Act.FENCE, held.name, force=True)
     assert "a fence loses nothing that was decided" in " ".join(plan.warnings)
-
     row = execute_plan(plan)
-
     assert outcomes(row) == ["done"], result_texts(row)
     wait_for(lambda: held.describe().producer_epoch > left.producer_epoch, "its fence")
     assert held.committed() == 0
@@ -251,7 +237,6 @@ def test_an_id_without_a_checkpoint_is_fenced_as_any_other(held: CheckpointedTra
     for path in held.folder.rglob("_metadata"):
         path.unlink()
     held.poll()
-
     assert refusal_reasons(held.plan()) == [[Why.NOT_CHECKPOINTED]]
     fence = make_plan(Act.FENCE, held.name, force=False)
     assert Why.CHECKPOINTED not in refusal_reasons(fence)[0]

@@ -102,9 +102,7 @@ def test_what_a_checkpoint_decided_is_committed_and_a_restore_neither_fails_nor_
     fence = make_plan(Act.FENCE, *ids, force=False)
     assert all(RefusalReason.CHECKPOINTED in grounds for grounds in refusal_reasons(fence))
     before = stage.copied()
-
     row = committed_by_action(stage, opened)
-
     assert outcomes(row) == ["done"] * len(ids), result_texts(row)
     wait_for(lambda: len(stage.copied()) > len(before), "the records of the commit", 20)
     with stage.job().start(stage.newest_checkpoint()) as job:
@@ -192,13 +190,11 @@ def test_a_restore_with_fewer_subtasks_commits_what_was_decided(
     pool = pool_of(before)
     assert len(pool.ids) == 15
     assert {each.transactional_id for each in decided} <= ongoing(older, pool.ids)
-
     restored = older.newest_checkpoint()
     with older.job(is_older_sink=True, parallelism=1).start(restored) as job:
         job.wait_for_checkpoint(checkpoint_number(restored))
         older.feed(20)
         wait_for(lambda: older.copied() == list(range(older.fed)), "every value once", 60)
-
     assert pool_of(newest(older)).subtasks == 1
 
 
@@ -235,11 +231,9 @@ def test_a_start_without_a_checkpoint_leaves_ids_of_too_many_subtasks_open(
     left = ongoing(wide, pool.ids)
     assert left & beyond
     assert left & below
-
     with wide.job(is_older_sink=True, parallelism=1).start():
         own = set(pool.ids[:5])
         wait_for(lambda: not ongoing(wide, below - own), "the first 25 ids to be aborted", 60)
         still = ongoing(wide, beyond)
     wide.close()
-
     assert still == left & beyond

@@ -30,7 +30,6 @@ def test_edges_of_the_api_equal_what_producers_and_groups_did(
     commit_offsets(kafka.bootstrap, "flow-plain", "flow-out", p0=1)
     commit_offsets(kafka.bootstrap, "flow-plain", "flow-in", p0=1)
     write_records(kafka.bootstrap, "flow-audit", 3)
-
     collected.read_transactions()
     edges = wait_for(lambda: _settled(collected), "who commits the offsets is known", 120)
     assert edges == {

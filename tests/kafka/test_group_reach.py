@@ -57,7 +57,6 @@ def test_lag_to_the_lso_counts_neither_deleted_nor_aborted_records(
         commit_offsets(where, name, name, p0=offset)
     for topic in ("gr-trimmed", "gr-both"):
         administer(where, "delete_records", [TopicPartition(topic, 0, 100)])
-
     groups = collected_42.poll(3)
     for name, behind in zip(names, (90, 33, 93), strict=True):
         row = collected_42.offset(name, name, 0)
@@ -193,7 +192,6 @@ def test_an_open_transaction_blocks_the_group_that_reads_committed_records(
             configure(kafka_tool, group, isolation)
             consumer = JavaConsumer(java, kafka_42.bootstrap, group, SHARED, share=True)
             consumers.append(stack.enter_context(consumer))
-
         got = [0, 0]
 
         def have_read() -> bool:

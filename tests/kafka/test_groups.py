@@ -66,7 +66,6 @@ def test_groups_and_lags_equal_those_of_kafka_s_own_tool(
         wait_for(lambda: consumer.poll(), "Java's first records", 60)
         consumer.commit()
         administer(where, "delete_consumer_groups", ["gr-deleted"])
-
         groups = collected.poll(2)
         ours, theirs = collected.lines(), groups_by_kafka_tool(tool)
         assert {key: line for key, line in ours.items() if key[0] not in map(escape_, STRANGE)} == {
@@ -130,7 +129,6 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     producer.begin()
     producer.send_offsets(group, {(topic, 0): 5})
     commit_offsets(where, f"{group}-neighbour", topic, p0=2)
-
     collected.poll(3)
     row, still = collected.offset(group, topic, 0), collected.offset(group, topic, 1)
     assert (row.offset, row.unstable, still.unstable) == (1, True, False)
@@ -146,7 +144,6 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     gap = GapRecord.objects.get(until_ms=None)
     partition = Group.objects.get(group_id=group).log_partition
     assert (gap.source, gap.scope) == ("consumer_offsets", f"__consumer_offsets-{partition}")
-
     producer.commit()
     wait_for(lambda: collected.poll() and not collected.offset(group, topic, 0).unstable, "it is decided", 60)
     row = collected.offset(group, topic, 0)
@@ -156,7 +153,6 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     wait_for(
         lambda: collected.poll() and not GapRecord.objects.filter(until_ms=None).exists(), "sight again", 60
     )
-
     producer.begin()
     producer.send_offsets(group, {(topic, 0): 9})
     producer.abort()
@@ -214,7 +210,6 @@ def test_groups_at_a_stuck_lso_are_blocked_reading_past_it_or_still_behind_it(
     others = Group.objects.filter(group_id__in=["gr-pin-past", "gr-pin-coming"])
     assert "BLOCKED" not in {row.status for row in others}
     assert (rows["waits"].blockers, rows["past"].blockers) == ([], []), "nobody has looked at the partition"
-
     cluster_id = collected.lease.cluster_id
     PinRecord.objects.create(
         cluster_id=cluster_id, topic="gr-pin", partition=0, producer_id=7, producer_epoch=1, start_offset=10,
@@ -276,7 +271,6 @@ def test_a_group_before_a_marker_or_aborted_records_has_no_lag(
         assert message.error() is None
     consumer.commit(message=message, asynchronous=False)
     consumer.close()
-
     collected_42.poll(2)
     row = collected_42.offset(topic, topic, 0)
     line = groups_by_kafka_tool(KafkaTool(kafka_42, java))[topic, topic, 0]

@@ -223,10 +223,8 @@ def test_unread_records_of_a_deleted_topic_are_reported_to_query_and_group(
     query = stage.add_query("reads-deleted", **{topic: 10})
     assert stage.tick() == {}
     assert safe_to_restart(query, loop.now_ms()).safe is True
-
     administer(where, "delete_topics", [topic])
     found = wait_for(lambda: len(found := stage.tick()) == 2 and found, "both are reported", 60)
-
     assert found["topic_deleted"].severity == "critical"
     assert found["topic_deleted"].summary == f"reads-deleted: {topic} was deleted with 10 unread records"
     assert found["unread_deleted"].subject == f"group:del-behind-{topic}"

@@ -44,7 +44,6 @@ def test_every_id_equals_what_java_reports(
     assert fates.total() == transactions
     assert set(fates) == {fate.__name__ for fate in {*OUTCOMES, *LAST_OUTCOMES}}
     wait_for(lambda: not unsettled(admin.list_transactions()), "all markers are written")
-
     ours = {
         name: record for name, record in collected_transactions(kafka.bootstrap).items() if "oracle" in name
     }

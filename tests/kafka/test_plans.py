@@ -74,7 +74,6 @@ def test_abandoned_is_offered_a_fence_and_no_marker(planner: PlanningCluster, na
     assert [each.request for each in subject.steps] == ["InitProducerId"]
     assert subject.held == ((name, 0, 0, 3, 3), (name, 2, 0, 3, 3))
     assert effect_amounts(found) == [{"records_released": 0, "records_lost": 6, "producer_fenced": None}]
-
     refused = planner.plan(MARKER, f"{name}-0", f"{name}-2@0", f"{name}-1", force=True)
     expected = [[RefusalReason.NOT_HANGING], [RefusalReason.NOT_HANGING], [RefusalReason.NOTHING_OPEN]]
     assert refusal_reasons(refused) == expected
@@ -99,7 +98,6 @@ def test_hanging_is_offered_a_marker_and_no_fence(planner: PlanningCluster, name
     assert subject.held == ((name, 1, 0, 4, 4),)
     assert effect_amounts(found) == [{"records_released": 0, "records_lost": 4}]
     assert (subject.title, found.confirm) == (f"{name}-1 at offset 0", name)
-
     planner.collected.poll_repeatedly()
     refused = planner.plan(FENCE, name, later_ms=LATER_MS, force=True)
     assert refusal_reasons(refused) == [[RefusalReason.NOTHING_OPEN]]

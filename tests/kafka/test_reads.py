@@ -90,7 +90,6 @@ def test_the_topology_equals_librdkafka_s(kafka: Broker, reads: ClusterReads, to
     described = client.describe_topics(TopicCollection([topic]))[topic].result(30)
     assert found.topic_ids[topic] == str(described.topic_id)
     assert found.unseen == ()
-
     one = reads.describe_topology([topic])
     assert set(one.partitions) == set(partitions_of(topic, 0, 1, 2))
     (gone,) = reads.describe_topology(["no-such-topic"]).unseen
@@ -221,7 +220,6 @@ def test_groups_and_their_committed_offsets_are_read(kafka: Broker, reads: Clust
     escaped = [*names[:3], f"{topic}-ü ✓\\\\"]
     assert set(escaped) <= listing.groups.keys()
     assert listing.groups[names[0]] == GroupListed("Empty", "Classic", 1)
-
     before = reads.cost.requests
     found = reads.committed_offsets([*escaped, f"{topic}-nobody"], require_stable=True)
     # A look-up of the coordinators and one request for all; the topic's existence may be asked once.
@@ -295,7 +293,6 @@ def test_batches_have_their_producers_and_markers_their_results(
     ]
     assert (found.next, found.end) == (10, 10)
     assert {b.producer_id for b in found.batches[2:4]} != {given.producer_id}
-
     # The batch that holds an offset comes whole; the one that does not fit is left for the next question.
     middle = reads.batch_headers(where, 6, most_bytes=1)
     assert isinstance(middle, Batches)

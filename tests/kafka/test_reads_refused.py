@@ -86,7 +86,6 @@ def test_a_missing_right_is_named_with_its_grant(acl_broker: Broker) -> None:
         assert f"{prefix} DESCRIBE --topic __consumer_offsets" in refused.reason
         assert group not in reads.list_groups().groups
         assert reads.broker_setting(CLEANUP) is None
-
         set_acl(acl_broker, "refused", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
         set_acl(acl_broker, "refused", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
         wait_for(lambda: where in reads.describe_topology().partitions, "the topic is seen")
@@ -101,7 +100,6 @@ def test_a_missing_right_is_named_with_its_grant(acl_broker: Broker) -> None:
         refused = reads.committed_offsets([group], require_stable=True)[group]
         assert isinstance(refused, Unseen)
         assert f"{prefix} DESCRIBE --group '{group}'" in refused.reason
-
         set_acl(acl_broker, "refused", ResourceType.TOPIC, topic, AclOperation.READ)
         set_acl(acl_broker, "refused", ResourceType.GROUP, group, AclOperation.DESCRIBE)
         wait_for(

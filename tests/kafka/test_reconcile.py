@@ -100,7 +100,6 @@ def test_changes_that_the_tail_missed_are_found_and_corrected(kafka: Broker, sta
     ghost.pk, ghost.key, ghost.transactional_id = None, b"g" * 32, "ghost"
     ghost.save()
     Transaction.objects.filter(transactional_id="ghost").update(key=key_of(b"ghost"))
-
     first = stack.poll(full=True)
     assert first.corrections == ()
     assert first.pending == 3
@@ -117,7 +116,6 @@ def test_changes_that_the_tail_missed_are_found_and_corrected(kafka: Broker, sta
     detail = Collector.objects.get(name="reconcile").detail
     assert detail["corrected"] == 3
     assert format_agreement(detail["agreed"], detail["compared"]) != "100 %"
-
     stack.read()
     after = stack.poll(full=True)
     assert (after.corrections, after.pending, after.compared_ids) == ((), 0, healthy)
@@ -227,7 +225,6 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
     assert (row.state, row.started_ms, row.timeout_ms, row.producer_epoch, row.partition_count) == expected
     assert "without an error" in Collector.objects.get(name="reconcile").detail["may_hide"]
     assert stack.poll(full=False).corrections == ()
-
     producer.commit()
     wait_for(lambda: stack.poll(full=False) and rows()[name] == "CompleteCommit", "the commit is seen")
     Transaction.objects.filter(transactional_id=name).update(transactional_id="forgotten", key=b"f" * 32)
@@ -235,7 +232,6 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
     stack.poll(full=True)
     assert "forgotten" not in rows()
     assert rows()[name] == "CompleteCommit"
-
     # READ was granted: records take the rows over, and both agree.
     stack.read()
     assert not Transaction.objects.filter(log_offset=-1).exists()

@@ -109,7 +109,6 @@ def test_a_stuck_transaction_and_a_waiting_group_are_kept_as_kafka_had_them(kafk
     wait_for_markers(where, TOPIC)
     run.poll()
     run.poll()
-
     stuck = [said for said in run.said if said.lso < said.high_watermark]
     assert len(stuck) == 4, run.said
     names = run.partitions.name, run.groups.cluster.name

@@ -100,14 +100,12 @@ def test_lists_and_descriptions_equal_java_s(
         ),
         "all markers are written",
     )
-
     listing = admin.list_transactions()
     assert listing.unseen == ()
     assert {name: Listing(said.producer_id, said.state.value) for name, said in listing.entries.items()} == {
         text.escape_bytes(name.encode()): said for name, said in oracle.list_transactions().items()
     }
     assert {name: listing.entries[name].state for name in STATES} == STATES
-
     escaped = [text.escape_bytes(name.encode()) for name in names]
     said = admin.describe_transactions(escaped)
     assert list(said) == escaped
@@ -214,7 +212,6 @@ def test_facts_that_a_broker_does_not_report_are_named() -> None:
     (gone,) = _collect(KafkaConnectionError("socket disconnected"), entries)
     assert "socket disconnected" in gone
     assert set(entries) == {"id-Ongoing"}
-
     topic = MetadataResponse.MetadataResponseTopic
     partition = topic.MetadataResponsePartition
     places = ((0, 1), (1, -1), (2, 3))

@@ -94,7 +94,6 @@ def test_an_open_transaction_is_open(
         )
     assert collected.verdict(name, 1) is PartitionVerdict.CLEAR
     assert hangs_by_the_tool(tool, name) == []
-
     producer.commit()
     # Between the end and the move of the LSO the verdict is unknown.
     wait_for(

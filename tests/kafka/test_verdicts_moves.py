@@ -214,7 +214,6 @@ def test_an_unreadable_topic_is_unknown_and_a_gap_with_the_grant(acl_broker: Bro
         assert (row.verdict, row.lso, row.high_watermark) == ("unknown", 0, 1)
         assert "--operation READ --topic" in row.error
         assert collected.gaps() == {f"partition:{topic}-0": row.error}
-
         set_acl(acl_broker, "mover", ResourceType.TOPIC, topic, AclOperation.READ)
         wait_for(lambda: collected.poll() and collected.blockers(topic), "its producers are seen")
         assert collected.gaps() == {}

@@ -77,7 +77,6 @@ def test_a_checkpoint_equals_what_spark_reports(
     stage = Stage(spark, tmp_path / "checkpoint", kafka_42.bootstrap)
     progress = KINDS[kind](stage)
     look = poll_checkpoint(stage.folder)
-
     assert look.checkpoint.broken == ()
     assert look.checkpoint.foreign == ()
     assert look.checkpoint.query_id == str(progress[0]["id"])
@@ -222,7 +221,6 @@ def test_a_chain_without_a_file_is_named_and_spark_fails_to_load_it(
         assert {each.needed for each in whole.chains} == {finished + 1}
         assert not whole.broken
         assert not whole.unread
-
         ran_to(started(spark, folder), finished + 2)
         (chain,) = [each for each in state_of(folder).chains if each.partition == 1]
         assert chain.needed is not None
@@ -234,7 +232,6 @@ def test_a_chain_without_a_file_is_named_and_spark_fails_to_load_it(
         predicted = predict_restart(poll_checkpoint(folder).checkpoint, alive=False)
         assert (predicted.verdict, predicted.first_batch) == (RestartVerdict.STATE_BROKEN, None)
         assert f"partition 1: version {lost} is missing" in predicted.sentence
-
         query = started(spark, folder)
         wait_for(lambda: query.exception() is not None, "Spark fails", DEADLINE_S)
         assert "CANNOT_LOAD_STATE_STORE" in str(query.exception())

@@ -157,7 +157,6 @@ def test_spark_resumes_where_predicted(
     said = predicted(folder)
     assert (said.verdict, said.first_batch) == (verdict, first)
     assert words in said.sentence
-
     did = restarted(spark, folder)
     assert did.failure == ""
     assert did.ran[0] == first
@@ -179,7 +178,6 @@ def test_spark_fails_as_predicted(
     assert said.sentence.startswith("fails")
     assert said.severity
     assert said.remedy
-
     did = restarted(spark, folder)
     assert did.failure
     assert words in did.failure
@@ -216,7 +214,6 @@ def test_rolled_back_offsets_write_to_the_sink_before_they_fail(
     said = predicted(folder)
     assert (said.verdict, said.first_batch) == (RestartVerdict.ROLLED_BACK, first)
     assert "then fails: CONCURRENT_STREAM_LOG_UPDATE" in said.sentence
-
     ran: list[int] = []
     writer = numbers(spark, rows=ROWS).writeStream.foreachBatch(lambda rows, batch: ran.append(batch))
     query = writer.option("checkpointLocation", str(folder)).start()
@@ -298,7 +295,6 @@ def test_asynchronous_progress_resumes_over_holes_and_synchronous_does_not(
     said = predict_restart(checkpoint, alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest + 1)
     assert f"without it, it fails: batch {newest - 1} doesn't exist" in said.sentence
-
     synchronous = damaged(sparse, tmp_path / "sync", gone())
     assert f"batch {newest - 1} doesn't exist" in restarted(spark, synchronous).failure
     did = watched(noop(numbers(spark), folder, **ASYNC).start(), [])
@@ -316,7 +312,6 @@ def test_asynchronous_progress_runs_several_batches_again_as_one(
     said = predict_restart(poll_checkpoint(folder).checkpoint, alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest)
     assert f"runs batch {newest} from offsets/{before} on" in said.sentence
-
     did = watched(noop(numbers(spark), folder, **ASYNC).start(), [])
     assert did.failure == ""
     assert did.first is not None

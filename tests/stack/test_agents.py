@@ -79,7 +79,6 @@ def test_an_agent_names_what_happened(stack: Stack, scene: str) -> None:
 def test_an_agent_names_cause_and_next_step(stack: Stack, scene: str) -> None:
     subject, step = INCIDENTS[scene]
     agent = Agent(stack)
-
     explained = wait_for(
         lambda: agent.explain("shop", subject), f"the incident of {scene} is open", _DEADLINE_S
     )

@@ -37,7 +37,6 @@ def decided(prod: Cluster) -> FlinkJob:
 
 def test_what_a_checkpoint_decided_is_shown_with_what_became_of_it(page: Client, decided: FlinkJob) -> None:
     text = page_html(page, JOB)
-
     rows = rows_of(text, "pending")
     assert [row.split()[0] for row in rows] == ["copy-2-41", "copy-0-41", "copy-3-41", "copy-1-41"]
     assert "lost" in rows[0]
@@ -51,7 +50,6 @@ def test_what_a_checkpoint_decided_is_shown_with_what_became_of_it(page: Client,
 
 def test_a_restore_is_foretold(page: Client, decided: FlinkJob) -> None:
     fact = re.search(r"data-fact>([^<]+)<", page_html(page, JOB))
-
     assert fact is not None
     assert fact[1] == (
         "A restore from chk-41 loses the records of 1 transaction, aborted before; commits 1 transaction; "
@@ -81,9 +79,7 @@ def test_what_a_job_manager_reports_is_shown_and_why_it_cannot_be_read(
 @pytest.mark.sql
 def test_the_list_counts_what_is_pending_and_what_became_of_it(page: Client, decided: FlinkJob) -> None:
     factories.flink_job(decided.cluster, ident="older@1", prefix="other", age_ms=900_000)
-
     rows = rows_of(page_html(page, "/flink-jobs"), 'list="flink"')
-
     assert [row.split()[0] for row in rows] == ["copy", "other"]
     assert "checkpoint 41" in rows[0]
     assert "4 pending" in rows[0]
@@ -142,7 +138,6 @@ def test_the_page_of_a_decided_transaction_offers_the_commit_beside_the_fence(
     operator: Client, decided: FlinkJob
 ) -> None:
     text = page_html(operator, "/transactions/prod/copy-0-41")
-
     forms = re.findall(r'name="act" value="(\w+)"', text)
     assert "commit_flink" in forms
     assert "fence" not in forms
@@ -153,9 +148,7 @@ def test_ids_that_count_checkpoints_show_what_is_left_behind(page: Client, prod:
     for name in ("copy-0-41", "copy-0-42", "copy-5-39", "copying-0-1", "copy-x"):
         factories.transaction(prod, name, age_ms=400_000)
     factories.transaction(prod, "copy-6-2", age_ms=2_000)
-
     rows = rows_of(page_html(page, JOB), "others")
-
     expected = [("copy-0-42", "writing"), ("copy-5-39", "left"), ("copy-6-2", "unknown")]
     assert [(row.split()[0], row.split()[1]) for row in rows] == expected
 
@@ -168,9 +161,7 @@ def test_what_is_left_behind_is_fenced_from_the_page_and_what_may_write_is_not(
         factories.transaction(prod, name, age_ms=age_ms, timeout_ms=900_000)
     # The planner refuses it: it is open for a moment.
     factories.transaction(prod, "copy-7-40", age_ms=500)
-
     form = re.search(r'<form[^>]*data-act="fence".*?</form>', page_html(operator, JOB))
-
     assert form is not None
     assert re.findall(r'name="subject" value="([^"]+)"', form[0]) == ["copy-5-39", "copy-6-39"]
     assert "Fence 2 transactions that no checkpoint will commit" in form[0]
@@ -193,9 +184,7 @@ def test_an_incident_fences_first_what_no_checkpoint_will_commit(
     factories.flink_job(prod, [factories.committable("copy-0-41")], **job)
     factories.transaction(prod, name, age_ms=400_000, timeout_ms=900_000)
     factories.finding(prod, f"transaction:{name}")
-
     acts = re.findall(r'name="act"\s+value="(\w+)"', operator.get("/").content.decode())
-
     assert acts == primary, f"case {number}"
 
 
@@ -208,17 +197,13 @@ def test_ids_of_a_pool_are_told_apart_by_when_they_began(page: Client, prod: Clu
     factories.flink_checkpoint(job, "chk-40", ownership=pooled, completed_ms=completed_ms - 60_000)
     for name, age_ms in (("copy-0-0", 1_000), ("copy-0-1", 90_000), ("copy-0-2", 300_000)):
         factories.transaction(prod, name, age_ms=age_ms)
-
     rows = rows_of(page_html(page, JOB), "others")
-
     assert [row.split()[1] for row in rows] == ["writing", "unknown", "left"]
 
 
 def test_the_older_sink_shows_its_pool_and_what_a_restore_leaves_open(page: Client, prod: Cluster) -> None:
     job = scenarios.job_of_older_sink(prod)
-
     text = page_html(page, JOB)
-
     assert "<bdi>copy-</bdi>" in text
     expected = [["copy-3", "not"], ["copy-6", "superseded"]]
     assert [row.split()[:2] for row in rows_of(text, "pending")] == expected
@@ -252,9 +237,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_nothing_is_concluded(
     )
     factories.transaction(prod, "copy-0-41", age_ms=100_000)
     factories.transaction(prod, "copy-7-1")
-
     text = page_html(page, JOB)
-
     fact = re.search(r"data-fact>([^<]+)<", text)
     assert fact is not None
     assert fact[1] == reason

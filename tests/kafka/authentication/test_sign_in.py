@@ -74,18 +74,15 @@ def test_everything_is_seen_and_done(
     fenced, ended = (open_transaction(secured, admin) for _ in range(2))
     names = {fenced.transactional_id, ended.transactional_id}
     assert names <= admin.list_transactions([TransactionState.ONGOING]).entries.keys()
-
     with closing(Tail(properties)) as tail:
         tail.seek("", {})
         assert names <= read_all(tail).keys()
-
     with closing(ClusterReads(properties, 20)) as reads:
         assert reads.list_groups().unseen == ()
         where = TopicPartition(TOPIC, 0)
         leader = reads.describe_topology([TOPIC]).partitions[where].leader
         offsets = reads.list_offsets({where: leader})
         assert isinstance(offsets, Mapping)
-
     fencing = Fencing(fenced.transactional_id, 60_000)
     assert admin.fence_producers([fencing], timeout_s=20)[fenced.transactional_id].code == 0
     ending = Ending(ended.transactional_id, ended.producer_id, ended.producer_epoch, commit=True)

@@ -139,7 +139,6 @@ def go_and_return(
     before = rows(url)
     assert all(before.values())
     keep()
-
     prepare(ROOT, url)
     after = rows(url)
     assert set(before["migrations"]) < set(after["migrations"]), "there is something to go back from"
@@ -147,7 +146,6 @@ def go_and_return(
     refused = manage(former, url, "prepare")
     assert refused.returncode == 1
     assert "was made by a newer Fenceline" in refused.stderr
-
     bring_back()
     assert rows(url) == before
     prepare(former, url)

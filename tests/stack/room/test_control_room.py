@@ -201,7 +201,6 @@ def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(
     producer.flush()
     write_records(broker.bootstrap, topic, 7, partitions=1)
     commit_offsets(broker.bootstrap, group, topic, p0=5)
-
     wait_for(
         lambda: control_room.notified_message("firing", "open_too_long"),
         "the webhook that it is stuck",
@@ -250,7 +249,6 @@ def test_a_hanging_transaction_is_aborted_by_a_marker_and_notified_as_resolved(
     with verification_disabled(broker):
         write_stray_records(broker, control_room.name, identity, (topic, 0), records=3)
     write_records(broker.bootstrap, topic, 7, partitions=1)
-
     wait_for(
         lambda: control_room.notified_message("firing", "hanging"), "the webhook that it hangs", DEADLINE_S
     )
