@@ -61,7 +61,9 @@ def test_queries_with_a_finding_come_first(operator: Client, prod: Cluster) -> N
     assert [cell(row, "col-name") for row in rows(operator, "/queries?sort=name")] == sorted(names)
 
 
-def test_partitions_and_groups_have_finding_and_application(operator: Client, prod: Cluster) -> None:
+def test_partitions_and_groups_have_finding_and_application_and_hanging_ones_are_selected_for_markers(
+    operator: Client, prod: Cluster
+) -> None:
     scenarios.busy_partitions(prod)
     first = rows(operator, "/partitions")[0]
     assert (cell(first, "col-name"), cell(first, "col-finding")) == ("payments-0", "hanging")
@@ -69,6 +71,8 @@ def test_partitions_and_groups_have_finding_and_application(operator: Client, pr
     first = rows(operator, "/groups")[0]
     assert (cell(first, "col-name"), cell(first, "col-finding")) == ("billing", "group blocked")
     assert cell(first, "col-application") == "billing"
+    assert subjects(operator, "/partitions") == ["payments-0"]
+    assert 'name="act" value="abort_marker"' in operator.get("/partitions").content.decode()
 
 
 def test_owners_have_a_column_where_the_configuration_names_some(
@@ -104,7 +108,9 @@ def test_each_page_says_whose_its_subject_is(page: Client, prod: Cluster, settin
     assert f'href="{owner.runbook}"' in shown
 
 
-def test_open_transactions_are_selected_for_one_fence(operator: Client, prod: Cluster) -> None:
+def test_open_transactions_are_selected_for_one_fence_by_who_may_act(
+    operator: Client, prod: Cluster, settings: Any
+) -> None:
     factories.transaction(prod, "a-1")
     factories.transaction(prod, "b-2", TransactionState.COMPLETE_COMMIT)
     factories.transaction(prod, "c <3>")
@@ -115,19 +121,9 @@ def test_open_transactions_are_selected_for_one_fence(operator: Client, prod: Cl
     assert 'name="cluster" value="prod"' in form
     assert 'name="act" value="fence"' in form
     assert "csrfmiddlewaretoken" in form
-
-
-def test_hanging_partitions_are_selected_for_abort_markers(operator: Client, prod: Cluster) -> None:
-    scenarios.busy_partitions(prod)
-    assert subjects(operator, "/partitions") == ["payments-0"]
-    assert 'name="act" value="abort_marker"' in operator.get("/partitions").content.decode()
-
-
-def test_nothing_is_selected_by_who_may_not_act(client: Client, prod: Cluster, settings: Any) -> None:
-    factories.transaction(prod, "a-1")
     assert subjects(roles.client_with_role("viewer"), "/transactions") == []
     settings.READ_ONLY = True
-    assert subjects(roles.client_with_role("operator"), "/transactions") == []
+    assert subjects(operator, "/transactions") == []
 
 
 def test_a_list_of_several_clusters_selects_nothing_until_one_is_chosen(

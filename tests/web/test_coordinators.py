@@ -92,7 +92,7 @@ def fold_of(text: str, cluster: Cluster) -> str:
     return text.split(f'data-capabilities="{cluster.name}"')[1].split(">")[0].strip()
 
 
-def test_a_missing_capability_is_shown_with_its_reason_and_remedy(page: Client) -> None:
+def test_a_missing_capability_has_its_reason_and_remedy_on_system_and_in_the_api(page: Client) -> None:
     cluster = looked_over(WORKS, MISSING)
     text = page.get("/system").content.decode()
     assert fold_of(text, cluster).endswith("open")
@@ -100,6 +100,11 @@ def test_a_missing_capability_is_shown_with_its_reason_and_remedy(page: Client) 
     assert "1 of 2 work" in text
     assert "no READ on topic &lt;log&gt;" in text
     assert "<code>kafka-acls --add …</code>" in text
+    answer = page.get(f"/api/v1/clusters/{cluster.name}/capabilities").json()
+    assert answer["items"] == [WORKS, MISSING]
+    assert answer["asked_at"]
+    assert page.get("/api/v1/clusters/nowhere/capabilities").status_code == 404
+    assert {item["state"] for item in answer["items"]} <= set(CapabilityState)
 
 
 def test_what_works_is_folded(page: Client) -> None:
@@ -130,15 +135,6 @@ def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
     assert "not checked yet" in page.get("/system").content.decode()
     answer = page.get(f"/api/v1/clusters/{cluster.name}/capabilities").json()
     assert (answer["asked_at"], answer["items"]) == (None, [])
-
-
-def test_the_api_returns_the_same(page: Client) -> None:
-    cluster = looked_over(WORKS, MISSING)
-    answer = page.get(f"/api/v1/clusters/{cluster.name}/capabilities").json()
-    assert answer["items"] == [WORKS, MISSING]
-    assert answer["asked_at"]
-    assert page.get("/api/v1/clusters/nowhere/capabilities").status_code == 404
-    assert {item["state"] for item in answer["items"]} <= set(CapabilityState)
 
 
 def poll(

@@ -43,7 +43,7 @@ def test_an_empty_flow_says_in_words_why(page: Client, prod: Cluster) -> None:
     assert 'class="empty"' in text
 
 
-def test_nodes_and_edges_are_drawn_with_their_health_and_lead_to_the_flow_around_them(
+def test_nodes_and_edges_have_their_health_and_lead_to_the_flow_around_them_and_what_is_blocked_is_first(
     page: Client, flow: Cluster
 ) -> None:
     text = page_html(page, "/pipelines")
@@ -52,10 +52,6 @@ def test_nodes_and_edges_are_drawn_with_their_health_and_lead_to_the_flow_around
     assert 'data-node="topic:order_events" data-health="ok"' in text
     assert "focus=group%3Abilling" in text
     assert "style=" not in text.split('<svg class="flow')[1].split("</svg>")[0]
-
-
-def test_what_is_blocked_comes_first_and_is_the_headline(page: Client, flow: Cluster) -> None:
-    text = page_html(page, "/pipelines")
     assert PIPELINE.findall(text)[0] in ("group:billing", "group:shipping")
     headline = text.split("data-headline>")[1].split("<")[0]
     assert headline.startswith("3 of 4 pipelines blocked: ")

@@ -113,18 +113,14 @@ def test_an_address_of_any_shape_is_counted(user: User, address: str) -> None:
     lock(address=address)
 
 
-def test_a_lock_ends_by_itself(user: User) -> None:
-    lock()
-    for row in AccessAttempt.objects.all():
-        AccessAttempt.objects.filter(pk=row.pk).update(attempt_time=row.attempt_time - timedelta(minutes=15))
-    assert is_in(sign_in(password=RIGHT))
-
-
-def test_guessing_on_does_not_prolong_a_lock(user: User) -> None:
+def test_a_lock_ends_by_itself_and_guessing_on_does_not_prolong_it(user: User) -> None:
     lock()
     until = AccessAttempt.objects.get().attempt_time
     sign_in()
     assert AccessAttempt.objects.get().attempt_time == until
+    for row in AccessAttempt.objects.all():
+        AccessAttempt.objects.filter(pk=row.pk).update(attempt_time=row.attempt_time - timedelta(minutes=15))
+    assert is_in(sign_in(password=RIGHT))
 
 
 def test_a_sign_in_forgets_one_s_own_mistakes_and_no_others(user: User) -> None:
@@ -252,13 +248,12 @@ def test_a_sign_in_and_a_sign_out_leave_a_row_each() -> None:
 
 
 @pytest.mark.usefixtures("no_rows")
-def test_failures_are_one_row_with_a_count_and_a_lock_is_its_own() -> None:
+def test_failures_are_one_row_with_a_count_a_lock_is_its_own_and_what_it_refuses_leaves_none() -> None:
     lock()
-    sign_in(password=RIGHT)
-    assert told() == [
-        ("sign_in.failed", "", "operator", HERE, OF_NAME),
-        ("sign_in.locked", "", "operator", HERE, 1),
-    ]
+    rows = [("sign_in.failed", "", "operator", HERE, OF_NAME), ("sign_in.locked", "", "operator", HERE, 1)]
+    assert told() == rows
+    assert [sign_in(password=word).status_code for word in (RIGHT, *["wrong"] * 5)] == [429] * 6
+    assert told() == rows
 
 
 @pytest.mark.usefixtures("no_rows")
@@ -288,15 +283,6 @@ def test_who_guesses_from_many_addresses_fills_no_table(monkeypatch: pytest.Monk
     rest = rows.get(address=None)
     assert (rest.subject_name, rest.count) == ("", 20)
     assert sum(rows.values_list("count", flat=True)) == 30
-
-
-@pytest.mark.usefixtures("no_rows")
-def test_what_is_refused_while_locked_leaves_no_row() -> None:
-    lock()
-    before = told()
-    for _ in range(5):
-        assert sign_in().status_code == 429
-    assert told() == before
 
 
 @pytest.mark.usefixtures("no_rows")
