@@ -214,9 +214,8 @@ def test_a_proof_has_each_link_and_the_newest_audit(
     audits.clear_cache()
     body = ask("pipelines/proof?cluster=prod&end=group:warehouse")
     assert body["verdict"] == "proved"
-    assert body["statements"] == [
-        "Each record of order_events appears exactly once in orders_enriched, through batch 1,203."
-    ]
+    expected = ["Each record of order_events appears exactly once in orders_enriched, through batch 1,203."]
+    assert body["statements"] == expected
     assert [each["guarantee"] for each in body["links"]] == ["exactly_once"] * 3 + ["at_least_once"]
     assert body["weakest"] == body["links"][-1]
     (found,) = body["audits"]

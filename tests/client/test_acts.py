@@ -61,9 +61,8 @@ def test_a_plan_is_shown_with_the_command_that_executes_it(
 
 def test_what_the_planner_needs_is_said_before(fenceline: Fenceline, prod: Cluster) -> None:
     factories.cluster("staging")
-    assert fenceline("plan", "fence", "payments-7").error == (
-        "Name the cluster by --cluster. Known are: prod, staging."
-    )
+    expected = "Name the cluster by --cluster. Known are: prod, staging."
+    assert fenceline("plan", "fence", "payments-7").error == expected
     assert "Invalid value for '{fence|" in fenceline("plan", "abort", "payments-7").error
     assert "Missing argument 'SUBJECT" in fenceline("plan", "fence").error
 

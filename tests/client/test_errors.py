@@ -194,10 +194,8 @@ def test_a_missing_package_is_named(tmp_path: Path, package: str) -> None:
         [sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == f"fenceline: the package {package} is missing. Install it: pip install 'fenceline[cli]'\n"
-    )
+    expected = f"fenceline: the package {package} is missing. Install it: pip install 'fenceline[cli]'\n"
+    assert done.stderr == expected
 
 
 def test_an_older_python_is_named() -> None:

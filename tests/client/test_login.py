@@ -102,9 +102,8 @@ def test_servers_have_a_token_each_and_the_last_login_is_the_default(
     assert {*stored["servers"]} == {server, other}
     assert fenceline("--url", server, "incidents").status == 0
     monkeypatch.setenv("FENCELINE_URL", "https://127.0.0.1:1")
-    assert fenceline("incidents").error == (
-        "No token for https://127.0.0.1:1 is stored. Run: fenceline login https://127.0.0.1:1"
-    )
+    expected = "No token for https://127.0.0.1:1 is stored. Run: fenceline login https://127.0.0.1:1"
+    assert fenceline("incidents").error == expected
 
 
 @pytest.mark.parametrize("kept", ["{", "[]", '{"servers": []}', '{"servers": {"a": "b"}}'])
@@ -133,6 +132,5 @@ def test_a_place_that_cannot_be_written_is_named(
 
 
 def test_without_a_login_the_next_step_is_named(fenceline: Fenceline) -> None:
-    assert (
-        fenceline("incidents").error == "No server is known. Run: fenceline login URL, or set FENCELINE_URL."
-    )
+    expected = "No server is known. Run: fenceline login URL, or set FENCELINE_URL."
+    assert fenceline("incidents").error == expected

@@ -302,9 +302,8 @@ def test_an_unknown_name_gets_similar_ones(fenceline: Fenceline, prod: Cluster) 
     done = fenceline("why", "payments")
     assert (done.status, done.out) == (1, "")
     assert done.error == "Nothing is named 'payments'. Similar: payments-7, payments-8."
-    assert fenceline("why", "nobody", "--cluster", "prod").error == (
-        "Nothing on cluster prod is named 'nobody'. Check its spelling."
-    )
+    expected = "Nothing on cluster prod is named 'nobody'. Check its spelling."
+    assert fenceline("why", "nobody", "--cluster", "prod").error == expected
     assert fenceline("why", "payments-7", "--cluster", "gone").error.endswith(
         "No cluster 'gone' is configured."
     )

@@ -94,13 +94,11 @@ def test_many_producers_are_fenced_at_once(kafka: Broker, admin: TransactionAdmi
     fencings = [Fencing(each.transactional_id, each.timeout_ms) for each in before]
     answers = admin.fence_producers(fencings, timeout_s=WITHIN_S)
     after = described(admin, [each.transactional_id for each in endings])
-    assert answers == {
-        each.transactional_id: Ended(0, "", each.producer_id, each.producer_epoch) for each in after
-    }
+    expected = {each.transactional_id: Ended(0, "", each.producer_id, each.producer_epoch) for each in after}
+    assert answers == expected
     assert {each.state for each in after} == {TransactionState.EMPTY}
-    assert [(each.producer_id, each.producer_epoch, each.timeout_ms) for each in after] == [
-        (each.producer_id, each.producer_epoch + 2, each.timeout_ms) for each in before
-    ]
+    expected = [(each.producer_id, each.producer_epoch + 2, each.timeout_ms) for each in before]
+    assert [(each.producer_id, each.producer_epoch, each.timeout_ms) for each in after] == expected
     refused = admin.end_transactions(endings, timeout_s=WITHIN_S)
     assert {each.word for each in refused.values()} == {"PRODUCER_FENCED"}
 
@@ -108,9 +106,8 @@ def test_many_producers_are_fenced_at_once(kafka: Broker, admin: TransactionAdmi
 def test_without_a_timeout_the_first_answer_is_returned(kafka: Broker, admin: TransactionAdmin) -> None:
     ending = open_transactions(kafka, admin, 1, commit=True)[0]
     fencing = Fencing(ending.transactional_id, 60_000)
-    assert admin.fence_producers([fencing], timeout_s=0)[ending.transactional_id] == Ended(
-        51, "CONCURRENT_TRANSACTIONS"
-    )
+    expected = Ended(51, "CONCURRENT_TRANSACTIONS")
+    assert admin.fence_producers([fencing], timeout_s=0)[ending.transactional_id] == expected
     wait_for(
         lambda: states(admin, [ending]) == {TransactionState.COMPLETE_ABORT},
         "the abort that it has begun is over",

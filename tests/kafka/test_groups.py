@@ -307,9 +307,8 @@ def test_a_recreated_topic_loses_its_offsets(
     collected.poll(2)
     row = collected.offset("gr-again", "gr-again", 0)
     assert (row.offset, row.high_watermark, row.status in ("OK", "UNKNOWN")) == (1, 2, True), row.status
-    assert (
-        collected.lines()["gr-again", "gr-again", 0] == groups_by_kafka_tool(tool)["gr-again", "gr-again", 0]
-    )
+    expected = groups_by_kafka_tool(tool)["gr-again", "gr-again", 0]
+    assert collected.lines()["gr-again", "gr-again", 0] == expected
 
 
 def read_until_ms(collected: CollectedGroups) -> int:

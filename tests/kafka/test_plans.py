@@ -139,9 +139,8 @@ def test_a_plan_counts_blocked_groups_and_records(planner_42: PlanningCluster, n
     add_group_at(planner_42.cluster, f"{name}-group", name, 0)
     found = planner_42.plan(FENCE, name, later_ms=LATER_MS)
     (subject,) = found.subjects
-    assert effect_amounts(found) == [
-        {"records_released": 5, "groups_released": 1, "records_lost": 2, "producer_fenced": None}
-    ]
+    expected = [{"records_released": 5, "groups_released": 1, "records_lost": 2, "producer_fenced": None}]
+    assert effect_amounts(found) == expected
     assert subject.waiting == (f"{name}-group",)
     # The later one moves no LSO, unless the plan ends the first one before it.
     alone = planner_42.plan(FENCE, f"{name}-behind", later_ms=LATER_MS)

@@ -82,9 +82,8 @@ def test_the_topology_equals_librdkafka_s(kafka: Broker, reads: ClusterReads, to
     metadata = client.list_topics(timeout=30)
     assert set(found.topic_ids) >= {topic}
     assert found.topic_ids.keys() == metadata.topics.keys()
-    assert {str(where) for where in found.partitions} == {
-        f"{name}-{number}" for name, each in metadata.topics.items() for number in each.partitions
-    }
+    expected = {f"{name}-{number}" for name, each in metadata.topics.items() for number in each.partitions}
+    assert {str(where) for where in found.partitions} == expected
     assert dict(found.brokers) == {1: kafka.bootstrap}
     assert found.partitions[TopicPartition(topic, 2)] == Leader(1, 0, (1,), (1,))
     described = client.describe_topics(TopicCollection([topic]))[topic].result(30)
@@ -179,9 +178,8 @@ def test_producers_equal_those_of_kafka_s_own_tool(
     assert reads.cost.requests - before <= 2
     for where, producers in found.items():
         assert not isinstance(producers, Unseen)
-        assert {
-            (each.producer_id, each.producer_epoch, each.start_offset) for each in producers
-        } == describe_producers(tool, *where)
+        expected = describe_producers(tool, *where)
+        assert {(each.producer_id, each.producer_epoch, each.start_offset) for each in producers} == expected
     mine, other = sorted(found[partitions[0]], key=lambda each: each.start_offset is None)  # type: ignore[union-attr,arg-type]
     assert (mine.last_sequence, mine.coordinator_epoch) == (1, 0)
     assert (other.start_offset, other.coordinator_epoch) == (None, None)
@@ -242,9 +240,8 @@ def test_a_pending_commit_is_unstable(kafka: Broker, reads: ClusterReads, topic:
     assert reads.committed_offsets([group], require_stable=True) == {group: {first: Unstable()}}
     # One whose first commit is pending is only told of by its name.
     named = {group: [first, second]}
-    assert reads.committed_offsets([group], require_stable=True, named=named) == {
-        group: {first: Unstable(), second: Unstable()}
-    }
+    expected = {group: {first: Unstable(), second: Unstable()}}
+    assert reads.committed_offsets([group], require_stable=True, named=named) == expected
     producer.commit()
     wait_for(
         lambda: (
@@ -276,9 +273,8 @@ def test_batches_have_their_producers_and_markers_their_results(
     where = TopicPartition(topic, 0)
     found = reads.batch_headers(where, 0, most_bytes=1_000_000)
     assert isinstance(found, Batches)
-    assert found.batches[0]._replace(max_timestamp_ms=-1) == RecordBatch(
-        0, 0, given.producer_id, 0, True, "", 1, base_sequence=0
-    )
+    expected = RecordBatch(0, 0, given.producer_id, 0, True, "", 1, base_sequence=0)
+    assert found.batches[0]._replace(max_timestamp_ms=-1) == expected
     stamps = [each.max_timestamp_ms for each in found.batches]
     assert stamps == sorted(stamps)
     assert stamps[0] > 0

@@ -126,6 +126,5 @@ def test_a_stuck_transaction_and_a_waiting_group_are_kept_as_kafka_had_them(kafk
     row = Series.objects.get(cluster__name=names[0], kind=PARTITION.code, name=f"{TOPIC}-0")
     points = packing.unpack_points(bytes(row.points), len(PARTITION.columns))
     changes = [said for n, said in enumerate(run.said) if not n or said[1:3] != run.said[n - 1][1:3]]
-    assert [(values[0], sum(each or 0 for each in values)) for _, values in points] == [
-        said[1:3] for said in changes
-    ]
+    expected = [said[1:3] for said in changes]
+    assert [(values[0], sum(each or 0 for each in values)) for _, values in points] == expected

@@ -201,9 +201,8 @@ def test_facts_that_a_broker_does_not_report_are_named() -> None:
         return ListTransactionsResponse(error_code=error, transaction_states=rows)
 
     entries: dict[str, Listed] = {}
-    assert list(_collect(answer(0, "Ongoing", "Dead"), entries)) == [
-        "1 id in state Dead, which Fenceline does not know"
-    ]
+    expected = ["1 id in state Dead, which Fenceline does not know"]
+    assert list(_collect(answer(0, "Ongoing", "Dead"), entries)) == expected
     assert entries == {"id-Ongoing": Listed(TransactionState.ONGOING, 7)}
     (loading,) = _collect(answer(14, "Empty"), entries)
     assert "still loading" in loading

@@ -167,12 +167,10 @@ def _assert_positions_match(look: CheckpointObservation, progress: Progress) -> 
     ended = _plain(progress[-1]["sources"][0]["endOffset"])
     ((topic, partitions),) = ended.items()
     newest = {each.batch_id: each for each in look.planned}[progress[-1]["batchId"]]
-    assert newest.sources[0].positions == {
-        TopicPartition(topic, int(number)): offset for number, offset in partitions.items()
-    }
-    assert look.checkpoint.initial == {
-        source.source: {TopicPartition(topic, number): 0 for number in range(TOPIC_PARTITIONS)}
-    }
+    expected = {TopicPartition(topic, int(number)): offset for number, offset in partitions.items()}
+    assert newest.sources[0].positions == expected
+    expected = {source.source: {TopicPartition(topic, number): 0 for number in range(TOPIC_PARTITIONS)}}
+    assert look.checkpoint.initial == expected
 
 
 def _plain(offset: Any) -> Any:

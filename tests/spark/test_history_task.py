@@ -180,9 +180,8 @@ def test_a_snapshot_has_all_ids_and_a_plain_batch_the_changed_ones() -> None:
     before = dict(output.state)
     output.rows.clear()
     output.run(records[-4:])
-    assert {(row["partition"], row["key"]) for row in output.of(STATE)} == {
-        (each.partition, each.key) for each in records[-4:]
-    }
+    expected = {(each.partition, each.key) for each in records[-4:]}
+    assert {(row["partition"], row["key"]) for row in output.of(STATE)} == expected
     output.rows.clear()
     output.run([], snapshot=True)
     assert {(row["partition"], row["key"]) for row in output.of(STATE)} == before.keys()

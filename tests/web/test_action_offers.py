@@ -105,9 +105,8 @@ def test_one_driver_crash_offers_no_fence_anywhere(operator: Client, prod: Clust
     for each in opened:
         assert acts(page_text(operator, f"/transactions/prod/{each.transactional_id}")) == [finish]
     listed = operator.get("/api/v1/findings").json()["items"]
-    assert [[(offer["act"], offer["subject"]) for offer in item["offers"]] for item in listed] == [
-        [finish]
-    ] * 7
+    expected = [[finish]] * 7
+    assert [[(offer["act"], offer["subject"]) for offer in item["offers"]] for item in listed] == expected
     detail = operator.get(f"/api/v1/transactions/prod/{opened[0].transactional_id}").json()
     assert detail["offers"] == [{"act": "finish_batch", "subject": finish[1]}]
     chosen = {"action": "abort_of_ids", "_selected_action": [each.pk for each in opened]}

@@ -257,9 +257,8 @@ def test_a_new_address_is_kept_without_its_secrets(root: Client) -> None:
     url = "http://127.0.0.1:9/services/T9876543210abcdefgh"
     fields = {"name": row.name, "min_severity": row.min_severity, "send_resolved": "on", "url": url}
     assert client.post(f"/channels/{row.pk}/change", fields).status_code == 303
-    assert only().changes == {
-        "url": ["http://***@127.0.0.1:9/services/***?key=***", "http://127.0.0.1:9/services/***"]
-    }
+    expected = {"url": ["http://***@127.0.0.1:9/services/***?key=***", "http://127.0.0.1:9/services/***"]}
+    assert only().changes == expected
 
 
 def test_a_request_knows_who_makes_a_change_under_asgi_too(transactional_db: None) -> None:

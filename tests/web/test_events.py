@@ -138,9 +138,8 @@ def test_the_page_and_the_api_show_the_same_events(page: Client, prod: Cluster) 
     older = re.search(r'rel="next"\s+href="([^"]+)"', text)
     assert older
     text = page.get("/events" + older[1].replace("&amp;", "&")).content.decode()
-    assert sorted(re.findall(r'data-event="(\w+)"', text)) == sorted(
-        each["what"] for each in following["items"]
-    )
+    expected = sorted(each["what"] for each in following["items"])
+    assert sorted(re.findall(r'data-event="(\w+)"', text)) == expected
 
 
 def test_what_was_not_seen_in_the_range_is_said(page: Client, prod: Cluster) -> None:
@@ -196,9 +195,8 @@ def test_interruptions_of_the_last_ten_minutes_are_on_the_first_page(page: Clien
     interruption(prod, TransitionKind.TIMEOUT, now - 9 * 60_000)
     text = " ".join(page.get("/").content.decode().split())
     line = re.sub("<[^>]+>", "", text.partition("data-recently>")[2].partition("</p>")[0])
-    assert " ".join(line.split()) == (
-        "Recently: 2 takeovers (1 of them certain or probable), 1 timeout in the last 10 minutes."
-    )
+    expected = "Recently: 2 takeovers (1 of them certain or probable), 1 timeout in the last 10 minutes."
+    assert " ".join(line.split()) == expected
     TransitionRecord.objects.update(action=factories.executed_action())
     assert "data-recently" not in page.get("/").content.decode()
 

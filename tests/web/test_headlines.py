@@ -229,9 +229,8 @@ class TestGroup:
     def test_claims_no_transaction_of_a_pending_commit_that_may_be_another(self) -> None:
         row, stuck = self.group(unstable=1), [self.offset(unstable=True)]
         unsure = [self.blocker("app-1", certain=False), self.blocker("app-2", certain=False)]
-        assert words(group_headline(row, stuck, unsure))[0] == (
-            "Its transactional commit for payments-0 is pending, possibly in 2 transactions."
-        )
+        expected = "Its transactional commit for payments-0 is pending, possibly in 2 transactions."
+        assert words(group_headline(row, stuck, unsure))[0] == expected
         assert words(group_headline(row, stuck, [self.blocker()]))[0].endswith(" pending in demo-abandoned.")
 
     @cases(
@@ -323,6 +322,5 @@ class TestQuery:
 
 def test_a_consumer_of_unknown_lag_is_blocked_all_the_same() -> None:
     assert blocked_words([("billing", None)]) == "billing is blocked"
-    assert blocked_words([("billing", 0), ("audit", 1)]) == (
-        "audit is 1 record behind, and 1 more consumer is blocked"
-    )
+    expected = "audit is 1 record behind, and 1 more consumer is blocked"
+    assert blocked_words([("billing", 0), ("audit", 1)]) == expected

@@ -177,9 +177,8 @@ def test_transactions_that_were_open_for_long_are_bars(page: Client, prod: Clust
         if each.get("base")
     ]
     drawn = [pair for each in bars for pair in zip(each["y"], each["customdata"], strict=True)]
-    assert {url for lane, (_, url) in drawn if lane == "transactions"} == {
-        f"/transactions/prod/{name}" for name in ("inside", "across", "still")
-    }
+    expected = {f"/transactions/prod/{name}" for name in ("inside", "across", "still")}
+    assert {url for lane, (_, url) in drawn if lane == "transactions"} == expected
 
 
 def test_lanes_have_backlog_and_the_worst_groups_with_a_table_twin(page: Client, prod: Cluster) -> None:

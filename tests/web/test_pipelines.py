@@ -159,9 +159,8 @@ def test_of_1000_nodes_a_bounded_number_is_drawn_and_a_search_finds_each(page: C
         assert 0 < len(NODE.findall(page_html(page, path))) <= 60, path
     single = page_html(page, "/pipelines?fold=no")
     drawn = NODE.findall(single)
-    assert NOTE.findall(single) == [
-        "200 of 1,000 nodes shown, the worst first: search or select one to see its neighbours"
-    ]
+    expected = ["200 of 1,000 nodes shown, the worst first: search or select one to see its neighbours"]
+    assert NOTE.findall(single) == expected
     assert len(drawn) == 200
     assert "group:ship-04-sink" in drawn, "it is blocked"
     assert "topic:shop-19-events" not in drawn

@@ -282,10 +282,8 @@ def test_what_happened_to_an_id_is_on_its_page_and_nobody_else_s(page: Client, p
     factories.takeover_history(prod, b"mine")
     factories.takeover_history(prod, b"other")
     text = page_html(page, "/transactions/prod/mine")
-    assert (
-        len(re.findall(r'<tr id="transition-', text))
-        == history_queries.TransitionRecord.objects.filter(transactional_id="mine").count()
-    )
+    expected = history_queries.TransitionRecord.objects.filter(transactional_id="mine").count()
+    assert len(re.findall(r'<tr id="transition-', text)) == expected
     assert "other" not in re.sub(r"another|other producer", "", text)
 
 

@@ -229,9 +229,8 @@ def test_an_open_transaction_shows_group_partition_offset_and_instant(page: Clie
     record = factories.added_offsets(row)
     found = shown(page, row)
     assert (found.observation, found.groups, found.missing) == (["complete"], ["enrich"], [])
-    assert [each.rsplit(" ", 1)[0] for each in found.offsets] == [
-        f"payments-{n} → offset {100 + n}" for n in range(2)
-    ]
+    expected = [f"payments-{n} → offset {100 + n}" for n in range(2)]
+    assert [each.rsplit(" ", 1)[0] for each in found.offsets] == expected
     (at_ms,) = {each.at_ms for each in unpack_offsets(record.offsets)}
     assert all(f"{at_ms % 60_000 / 1_000:06.3f}" in each for each in found.offsets)
 

@@ -178,9 +178,8 @@ def test_every_option_is_taken_as_sparks_users_write_it_in_any_case() -> None:
     snake = {name: re.sub(r"(?=[A-Z])", "_", name).lower() for name in values}
     for spelled in (snake, {name: name for name in values}, {name: name.upper() for name in values}):
         found = make_options({"Kafka.Bootstrap.Servers": "b:1", **{spelled[n]: values[n][0] for n in values}})
-        assert {name: getattr(found, OPTIONS[name][0]) for name in values} == {
-            n: v[1] for n, v in values.items()
-        }
+        expected = {n: v[1] for n, v in values.items()}
+        assert {name: getattr(found, OPTIONS[name][0]) for name in values} == expected
         assert found.properties.connection == {"bootstrap.servers": "b:1"}
     typed = make_options(SERVERS, {"accept_loss": [3, 4], "adopt": True, "transaction_timeout_ms": 5_000})
     assert (typed.accept_loss, typed.adopt, typed.transaction_timeout_ms) == (frozenset({3, 4}), True, 5_000)

@@ -53,9 +53,8 @@ def test_batches_are_committed_one_after_the_other(query: FakeQuery) -> None:
     for batch in range(3):
         attempt = query.begin(driver, batch)
         written = query.run_tasks(attempt)
-        assert query.committed() == sorted(
-            value for before in range(batch) for value in values_of(before, 0, 1)
-        )
+        expected = sorted(value for before in range(batch) for value in values_of(before, 0, 1))
+        assert query.committed() == expected
         driver.commit(attempt, written)
     assert query.committed() == sorted(value for batch in range(3) for value in values_of(batch, 0, 1))
     of_each = [step for step in Step if step is not Step.OPENED]
