@@ -265,7 +265,7 @@ def test_batches_have_their_producers_and_markers_their_results(
     aborted = open_in(kafka.bootstrap, f"{topic}-2", topic, 0)
     aborted.abort()
     wait_for_end(reads, topic, 0, 4)
-    plain = Producer({"bootstrap.servers": kafka.bootstrap, "compression.type": "gzip", "linger.ms": 100})
+    plain = Producer({"bootstrap.servers": kafka.bootstrap, "compression.type": "gzip", "linger.ms": 10_000})
     for _ in range(5):
         plain.produce(topic, b"x" * 1_000, partition=0)
     plain.flush(30)
