@@ -211,10 +211,13 @@ class _Usual:
         times: dict[str, list[str]] = {name: [] for name in names}
         for name, packed in rows.values_list("application", "open_times").iterator():
             times[name].append(packed)
+        days = {
+            name: histograms.merge_histograms(map(histograms.unpack_histogram, hours))
+            for name, hours in times.items()
+        }
         return {
             name: UsualCommit(sum(day.values()), int(histograms.quantile(day, 0.99) or 0))
-            for name, hours in times.items()
-            for day in (histograms.merge_histograms(map(histograms.unpack_histogram, hours)),)
+            for name, day in days.items()
         }
 
 

@@ -127,7 +127,7 @@ class GroupRows:
             logged=logged,
             members=self._members(),
             ends=self._ends(),
-            holders={**{where: _one_of(blockers) for where, blockers in open_in.items()}, **pinned},
+            holders={where: _one_of(blockers) for where, blockers in open_in.items()} | pinned,
             committing={
                 where.partition: _one_of([blocker._replace(pending=True) for blocker in blockers])
                 for where, blockers in open_in.items()
