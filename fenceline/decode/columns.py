@@ -34,6 +34,16 @@ def numbers_at(data: bytes, at: Ints, kind: str) -> npt.NDArray[Any]:
     return every[at].astype(dtype.newbyteorder("="))
 
 
+def fields_at(data: bytes, at: Ints, layout: np.dtype[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Return the fields of a structure at each place; `layout` has their names, types and offsets.
+
+    A copy of the whole structure takes little longer than one of a number.
+    """
+    every = np.ndarray((len(data) - layout.itemsize + 1,), f"V{layout.itemsize}", data, strides=(1,))
+    copied = every[at].view(layout)
+    return {name: copied[name].astype(layout[name].newbyteorder("=")) for name in layout.names or ()}
+
+
 def varints_at(data: bytes, at: Ints) -> tuple[Ints, Ints]:
     """Return the zigzag varint of a record at each place, and its end.
 

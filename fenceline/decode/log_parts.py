@@ -13,14 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 from fenceline.compat import zip_equal
-from fenceline.decode.columns import PADDING, Flags, Ints, joined, numbers_at, varints_at
+from fenceline.decode.columns import PADDING, Flags, Ints, fields_at, joined, numbers_at, varints_at
 
 #: Decompresses the records of a batch by the codec in its attributes. Raises ValueError.
 Decompress = Callable[[int, bytes], bytes]
 
 _LENGTH = Struct(">i").unpack_from
-_FRAME, _HEADER = 12, 61
-_MAGIC, _ATTRIBUTES, _LAST_DELTA, _BASE_MS, _NEWEST_MS, _PRODUCER, _COUNT = 16, 21, 23, 27, 35, 43, 57
+_FRAME = 12
+_MAGIC, _LAST_DELTA = 16, 23
+_HEADER_FIELDS = np.dtype(
+    [
+        ("first", ">i8"), ("size", ">i4"), ("leader_epoch", ">i4"), ("magic", "u1"), ("checksum", ">u4"),
+        ("attributes", ">i2"), ("last_delta", ">i4"), ("base_ms", ">i8"), ("newest_ms", ">i8"),
+        ("producer", ">i8"), ("producer_epoch", ">i2"), ("sequence", ">i4"), ("count", ">i4"),
+    ]
+)  # fmt: skip
+_HEADER = _HEADER_FIELDS.itemsize
 _CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _FORMAT = 2
 #: The place of a control record's type: the varints before it have a byte each. 0 is an abort.
@@ -123,11 +131,11 @@ class _Reader:
         places = [np.array(part.places, np.int64) for part in parts]
         at = self._at = joined([part_places + start for part_places, start in zip_equal(places, starts[:-1])])
         self._part: Ints = np.repeat(np.arange(len(parts)), [len(part.places) for part in parts])
-        self._magic = numbers_at(data, at + _MAGIC, "u1")
-        self._attributes = numbers_at(data, at + _ATTRIBUTES, ">i2")
-        self._count = numbers_at(data, at + _COUNT, ">i4")
-        self._first, self._last_delta = numbers_at(data, at, ">i8"), numbers_at(data, at + _LAST_DELTA, ">i4")
-        self._end = at + _FRAME + numbers_at(data, at + 8, ">i4")
+        self._header = fields_at(data, at, _HEADER_FIELDS)
+        self._magic, self._attributes = self._header["magic"], self._header["attributes"]
+        self._count, self._first = self._header["count"], self._header["first"]
+        self._last_delta = self._header["last_delta"]
+        self._end = at + _FRAME + self._header["size"]
         self._skipped = (self._attributes & _CONTROL != 0) | self._aborted()
         self._skipped &= self._magic == _FORMAT
         self._bad: list[BadBatch] = []
@@ -209,9 +217,8 @@ class _Reader:
     def _instants(self, batch: Ints, after_ms: Ints) -> Ints:
         """Return the records' timestamps: the batch's append time if its topic has `LogAppendTime`."""
         appended = self._attributes[batch] & _APPEND_TIME != 0
-        at = self._at[batch]
-        base_ms = numbers_at(self._data, at + _BASE_MS, ">i8") + after_ms
-        return np.where(appended, numbers_at(self._data, at + _NEWEST_MS, ">i8"), base_ms)
+        base_ms = self._header["base_ms"][batch] + after_ms
+        return np.where(appended, self._header["newest_ms"][batch], base_ms)
 
     def _partitions(self) -> Ints:
         return np.array([part.partition for part in self._parts], np.int64)
@@ -253,13 +260,10 @@ class _Reader:
     def _aborted_of(self, part: LogPart, rows: Ints) -> Iterator[bool]:
         coming = sorted(part.aborted, key=lambda transaction: -transaction[1])
         aborted = set()
-        producers, kinds = (
-            numbers_at(self._data, self._at[rows] + where, kind)
-            for where, kind in ((_PRODUCER, ">i8"), (_END_TYPE, ">i2"))
-        )
+        kinds = numbers_at(self._data, self._at[rows] + _END_TYPE, ">i2")
         # The log cleaner may leave a marker's batch without its record.
         aborts = (kinds == _ABORT) & (self._count[rows] > 0)
-        last = (self._first + self._last_delta)[rows]
+        last, producers = (self._first + self._last_delta)[rows], self._header["producer"][rows]
         rows_of = zip_equal(
             last.tolist(), producers.tolist(), aborts.tolist(), self._attributes[rows].tolist()
         )

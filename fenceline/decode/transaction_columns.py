@@ -15,14 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from fenceline.compat import zip_equal
-from fenceline.decode.columns import ByteStrings, Flags, Ints, combined, numbers_at, representatives
+from fenceline.decode.columns import (
+    ByteStrings,
+    Flags,
+    Ints,
+    combined,
+    fields_at,
+    numbers_at,
+    representatives,
+)
 from fenceline.decode.record_table import RecordTable
 from fenceline.decode.transaction_state import LATEST_MS, STATES, decode_section, tag_fields
 from fenceline.facts import TopicPartitions, TransactionRecord, Undecoded
 from fenceline.tuples import new_tuple
 
-#: Version, producer id, epoch, timeout and status; last update and start.
-_HEAD, _TIMES = 17, 16
+#: Before and after the partitions.
+_HEAD = np.dtype(
+    [("version", ">i2"), ("producer_id", ">i8"), ("epoch", ">i2"), ("timeout_ms", ">i4"), ("status", "i1")]
+)
+_TIMES = np.dtype([("updated_ms", ">i8"), ("started_ms", ">i8")])
+_FIXED = _HEAD.itemsize + _TIMES.itemsize
 _Partitions = Optional[tuple[TopicPartitions, ...]]
 
 
@@ -69,24 +81,25 @@ def read_transactions(table: RecordTable) -> TransactionColumns:
     """Return the fields of all records of a table."""
     data, at, length = table.columns.data, table.columns.value_at, table.columns.value_length
     # Short values and tombstones are not plain, and are read at the start of the data instead.
-    plain = length > _HEAD + _TIMES
-    at, length = np.where(plain, at, 0), np.where(plain, length, _HEAD + _TIMES + 1)
-    version = numbers_at(data, at, ">i2")
+    plain = length > _FIXED
+    at, length = np.where(plain, at, 0), np.where(plain, length, _FIXED + 1)
+    head = fields_at(data, at, _HEAD)
+    version, status = head["version"], head["status"]
     tags, client_version = _tags(data, at + length)
     # Version 0 has no tags.
     tags[version == 0], client_version[version == 0] = 0, 0
     end = at + length - tags
-    status, epoch = numbers_at(data, at + 16, "i1"), numbers_at(data, at + 10, ">i2")
-    updated_ms, started_ms = numbers_at(data, end - 16, ">i8"), numbers_at(data, end - 8, ">i8")
-    sized = end - at - _HEAD - _TIMES
+    times = fields_at(data, end - _TIMES.itemsize, _TIMES)
+    updated_ms, started_ms = times["updated_ms"], times["started_ms"]
+    sized = end - at - _FIXED
     plain &= (version == 0) | ((version == 1) & (tags > 0))
     plain &= (sized > 0) & (status >= 0) & (status < 6)
     plain &= (started_ms >= -1) & (started_ms <= updated_ms) & (updated_ms >= 0) & (updated_ms < LATEST_MS)
-    section, partitions = _sections(data, at + _HEAD, sized, version, plain)
+    section, partitions = _sections(data, at + _HEAD.itemsize, sized, version, plain)
+    epoch, timeout_ms = head["epoch"].astype(np.int64), head["timeout_ms"].astype(np.int64)
     return TransactionColumns(
-        plain, status.astype(np.int64), numbers_at(data, at + 2, ">i8"), epoch.astype(np.int64),
-        numbers_at(data, at + 12, ">i4").astype(np.int64), updated_ms, started_ms, client_version, section,
-        tags, partitions,
+        plain, status.astype(np.int64), head["producer_id"], epoch, timeout_ms, updated_ms, started_ms,
+        client_version, section, tags, partitions,
     )  # fmt: skip
 
 
