@@ -9,7 +9,7 @@ BOOTSTRAP IDS RATE SECONDS` seeds at a steady rate and prints the actual rate.
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
@@ -74,16 +74,20 @@ def _value(number: int, epoch: int, status: int, partitions: bytes, at_ms: int, 
     return head + partitions + _TIMES.pack(at_ms, began_ms) + _NO_TAGS
 
 
-def make_producer(bootstrap: str) -> Producer:
-    """Return a producer that may write to internal topics, in batches."""
+#: For rates that a producer of single records does not reach.
+_IN_BATCHES = {"linger.ms": 20, "batch.size": 262_144}
+_ONE_BY_ONE = {"linger.ms": 0, "batch.num.messages": 1}
+
+
+def make_producer(bootstrap: str, batches: Mapping[str, int] = _IN_BATCHES) -> Producer:
+    """Return a producer that may write to internal topics."""
     return Producer(
         {
             "bootstrap.servers": bootstrap,
             "client.id": "__admin_client",
-            "linger.ms": 20,
-            "batch.size": 262_144,
             "queue.buffering.max.messages": 1_000_000,
             "acks": 1,
+            **batches,
         }
     )
 
@@ -103,8 +107,8 @@ def _make_topic(bootstrap: str) -> None:
 
 
 def seed_records(bootstrap: str, records: int, ids: int) -> None:
-    """Write a number of records at once; the newest ends now."""
-    producer, seeds = make_producer(bootstrap), Seeds(ids)
+    """Write a number of records at once, a batch each as the coordinator does; the newest ends now."""
+    producer, seeds = make_producer(bootstrap, _ONE_BY_ONE), Seeds(ids)
     began_ms = time.time_ns() // 1_000_000 - records // 40
     for number in range(records // RECORDS):
         _produce(producer, seeds, began_ms + number // 10)

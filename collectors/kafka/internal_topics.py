@@ -20,9 +20,9 @@ from transaction_admin.partition_requests import EARLIEST, LATEST
 from transaction_admin.properties import CannotTranslate
 
 #: Bytes of batches per poll while catching up, and the number of unread records from which a tail catches up.
-_FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
+_FOLD_BYTES, _FAR_BEHIND = 8 * 1024 * 1024, 100_000
 #: Maximum bytes of half-read partitions that wait for their remaining records.
-_HELD_BYTES = 4 * _FOLD_BYTES
+_HELD_BYTES = 2 * _FOLD_BYTES
 #: Seconds that a poll waits for a first record.
 _IDLE_S = 0.5
 #: Seconds between two requests for the end of the topic, which prove how far the tail has seen.

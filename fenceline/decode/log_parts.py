@@ -143,9 +143,11 @@ class _Reader:
     def read(self) -> tuple[LogColumns, list[Hole], list[BadBatch]]:
         batch = np.flatnonzero(~self._skipped & (self._count > 0))
         begin, end = self._at + _HEADER, self._end
-        for number in np.flatnonzero((self._magic != _FORMAT) | (self._attributes & _CODEC != 0)).tolist():
+        packed = np.flatnonzero((self._magic != _FORMAT) | (self._attributes & _CODEC != 0)).tolist()
+        for number in packed:
             begin[number], end[number] = self._unpack(number)
-        self._data = b"".join(self._pieces)
+        if packed:
+            self._data = b"".join(self._pieces)
         columns, batch = self._fields(*self._places(batch[begin[batch] < end[batch]], begin, end))
         return columns, self._holes(columns.offset, batch), self._bad
 
