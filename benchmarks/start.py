@@ -5,7 +5,8 @@ environment and the jars exist already; other machines add the time of their dow
 
 `run_cold` reads 1,000,000 records of 100,000 ids, beside Kafka's own console formatter on the same topic.
 Ours runs from the first poll of a running worker until the database is complete, with events and histories.
-Each record is a batch of its own, as the coordinator writes. The formatter runs from its start and prints into /dev/null. Pairs run in turn; the medians are compared.
+Each record is a batch of its own, as the coordinator writes. The formatter runs from its start and prints
+into /dev/null. Pairs run in turn; the medians are compared.
 """
 
 import subprocess
