@@ -9,7 +9,6 @@ prints one line of JSON: seconds of reading, records, resident memory.
 import importlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -103,8 +102,13 @@ def main(shard: int) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     ended, records = _read(shard)
-    rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"ended": ended, "records": records, "rss_mb": rss_mb}), flush=True)
+    print(json.dumps({"ended": ended, "records": records, "rss_mb": _largest_rss_mb()}), flush=True)
+
+
+def _largest_rss_mb() -> int:
+    """Return the largest resident memory; `getrusage` would count that of the parent before the fork, too."""
+    words = Path("/proc/self/status").read_text().split()
+    return int(words[words.index("VmHWM:") + 1]) // 1024
 
 
 def _read(shard: int) -> tuple[float, int]:
