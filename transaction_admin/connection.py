@@ -42,12 +42,21 @@ _DEFAULTS: Mapping[str, Any] = {
 _IN_FLIGHT = 4
 #: Maximum bytes of the ids in one request: one id may have 32 kB.
 _MOST_BYTES = 1024 * 1024
+#: Bytes of one receive call.
+_RECEIVED = 256 * 1024
 #: Maximum brokers to try for a request that any of them can answer.
 _TRIES = 3
 #: Seconds without an answer before checking whether the cluster still lists the broker.
 _MISSED_S = 1.0
 #: Seconds between two checks of a throttled connection.
 _PAUSE_S = 0.01
+
+
+class _GreedySocket(socket.socket):
+    """Receives up to 256 kB at once: kafka-python asks for 4 kB, and waits for Python's lock each time."""
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        return super().recv(max(size, _RECEIVED), flags)
 
 
 class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
@@ -58,6 +67,10 @@ class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
     """
 
     SCHEMES = ("direct",)
+
+    def socket(self, family: int, sock_type: int, proto: int) -> socket.socket:
+        """Return a new socket; kafka-python calls this for each connection."""
+        return _GreedySocket(family, sock_type, proto)
 
     async def sock_connect(
         self, net: NetworkSelector, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None
