@@ -8,12 +8,12 @@ if a cluster cannot be reached. So this module sends its message classes through
 from __future__ import annotations
 
 import selectors
-import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from socket import socket as Socket
 from typing import Any, TypeVar
 
 import kafka.errors as errors
@@ -52,7 +52,7 @@ _MISSED_S = 1.0
 _PAUSE_S = 0.01
 
 
-class _GreedySocket(socket.socket):
+class _GreedySocket(Socket):
     """Receives up to 256 kB at once: kafka-python asks for 4 kB, and waits for Python's lock each time."""
 
     def recv(self, size: int, flags: int = 0) -> bytes:
@@ -68,13 +68,13 @@ class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
 
     SCHEMES = ("direct",)
 
-    def socket(self, family: int, sock_type: int, proto: int) -> socket.socket:
+    def socket(self, family: int, sock_type: int, proto: int) -> Socket:
         """Return a new socket; kafka-python calls this for each connection."""
         return _GreedySocket(family, sock_type, proto)
 
     async def sock_connect(
-        self, net: NetworkSelector, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None
-    ) -> socket.socket:
+        self, net: NetworkSelector, sock: Socket, sockaddr: Any, timeout_at: float | None = None
+    ) -> Socket:
         """Return the connected socket. Raises kafka-python's errors."""
         try:
             await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
