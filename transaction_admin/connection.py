@@ -2,22 +2,20 @@
 
 kafka-python's public admin client raises at the first broker or id that refuses, and leaves its thread behind
 if a cluster cannot be reached. So this module sends its message classes through its connection manager
-(docs/design/kafka.md §3). The version is pinned: only this module depends on the library's internals.
+(docs/design/kafka.md §3). The version is pinned: only this module and `sockets` depend on the library's
+internals.
 """
 
 from __future__ import annotations
 
-import selectors
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from socket import socket as Socket
 from typing import Any, TypeVar
 
 import kafka.errors as errors
-from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector, TaskState
 from kafka.protocol.metadata import MetadataRequest
@@ -27,6 +25,7 @@ from fenceline.decode import text
 from transaction_admin.api import AdminUnavailable, Cost
 from transaction_admin.authentication.kafka_python import NoToken
 from transaction_admin.properties import kafka_python
+from transaction_admin.sockets import BriefSelector, DirectSocket
 
 T = TypeVar("T")
 
@@ -36,64 +35,18 @@ _DEFAULTS: Mapping[str, Any] = {
     "client_id": "fenceline",
     "reconnect_backoff_max_ms": 1_000,
     "receive_message_max_bytes": _LARGEST_ANSWER,
-    "proxy_url": "direct://",
+    "proxy_url": f"{DirectSocket.SCHEMES[0]}://",
 }
 #: kafka-python allows five requests in flight to one broker; one is left to its own metadata.
 _IN_FLIGHT = 4
 #: Maximum bytes of the ids in one request: one id may have 32 kB.
 _MOST_BYTES = 1024 * 1024
-#: Bytes of one receive call.
-_RECEIVED = 256 * 1024
 #: Maximum brokers to try for a request that any of them can answer.
 _TRIES = 3
 #: Seconds without an answer before checking whether the cluster still lists the broker.
 _MISSED_S = 1.0
 #: Seconds between two checks of a throttled connection.
 _PAUSE_S = 0.01
-
-
-class _GreedySocket(Socket):
-    """Receives up to 256 kB at once: kafka-python asks for 4 kB, and waits for Python's lock each time."""
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        return super().recv(max(size, _RECEIVED), flags)
-
-
-class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
-    """Connects without a proxy like kafka-python, and closes the socket of a failed connection.
-
-    kafka-python leaves that socket to the garbage collector. A client tries each second while its broker is
-    unreachable, and an idle process collects nothing: after minutes it had a thousand open sockets.
-    """
-
-    SCHEMES = ("direct",)
-
-    def socket(self, family: int, sock_type: int, proto: int) -> Socket:
-        """Return a new socket; kafka-python calls this for each connection."""
-        return _GreedySocket(family, sock_type, proto)
-
-    async def sock_connect(
-        self, net: NetworkSelector, sock: Socket, sockaddr: Any, timeout_at: float | None = None
-    ) -> Socket:
-        """Return the connected socket. Raises kafka-python's errors."""
-        try:
-            await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-
-
-class BriefSelector(selectors.DefaultSelector):
-    """A selector with a short error for unknown sockets: kafka-python asks for each before each wait.
-
-    The library's own error contains the socket's addresses, which takes two system calls.
-    """
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        """Return the key of a registered file. Raises KeyError."""
-        key: selectors.SelectorKey = self._fd_to_key[self._fileobj_lookup(fileobj)]  # type: ignore[attr-defined]
-        return key
 
 
 class AdminConnection:
