@@ -1,6 +1,7 @@
 """Proves how a reader treats leaders that move, hang, are held back or fence it, by answers a test writes."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from transaction_admin import log_reader
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.connection import AdminConnection
 from transaction_admin.log_reader import Fetched, LogReader, OutOfRange
+from transaction_admin.sockets import DirectSocket
 
 TOPIC = "__transaction_state"
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -224,3 +226,14 @@ def test_a_question_for_any_broker_names_the_quota_that_holds_back_all() -> None
         asyncio.run(asking._any_broker())
     parts._manager = SimpleNamespace(least_loaded_node=lambda: 2, _conns={1: throttled})
     assert asyncio.run(asking._any_broker()) == 2
+
+
+def test_a_connection_receives_more_at_once_than_kafka_python_asks_for() -> None:
+    kind = socket.AF_INET, socket.SOCK_STREAM, 0
+    with socket.create_server(("127.0.0.1", 0)) as server, DirectSocket().socket(*kind) as client:
+        client.connect(server.getsockname())
+        with server.accept()[0] as peer:
+            peer.sendall(bytes(50_000))
+        sizes = list(iter(lambda: len(client.recv(4096)), 0))
+    assert sum(sizes) == 50_000
+    assert max(sizes) > 4096
