@@ -85,7 +85,7 @@ def make_producer(bootstrap: str, batches: Mapping[str, int] = _IN_BATCHES) -> P
         {
             "bootstrap.servers": bootstrap,
             "client.id": "__admin_client",
-            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.messages": 100_000,
             "acks": 1,
             **batches,
         }
