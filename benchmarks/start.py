@@ -49,7 +49,7 @@ def _is_live(stack: Stack, before: str) -> bool:
 def run_cold() -> dict[str, object]:
     """Measure on a separate broker."""
     with tempfile.TemporaryDirectory() as folder, seeding.run_broker(Path(folder) / "kafka") as broker:
-        seeding.seed_records(broker.bootstrap, RECORDS, IDS)
+        seeding.seed_records(broker.bootstrap, RECORDS, IDS, batch_records=1)
         prints, ones, twos = [], [], []
         for pair in range(PAIRS):
             prints.append(_formatter(broker))
