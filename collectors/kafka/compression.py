@@ -1,6 +1,7 @@
-"""Decompress the records of a batch. Coordinators do not compress; mirrors, restores and settings may."""
+"""Decompress the records of a batch. Coordinators do not compress; mirrors, restores and settings may.
 
-import pyarrow as pa
+pyarrow takes 24 MB of a process: it is imported with the first compressed batch.
+"""
 
 #: The codecs of a batch's attributes (`CompressionType`), by Arrow's names.
 _STREAMS = {1: "gzip", 3: "lz4", 4: "zstd"}
@@ -11,9 +12,13 @@ _MARK, _HEADER = b"\x82SNAPPY\x00", 16
 
 def decompress(codec: int, data: bytes) -> bytes:
     """Return the records of a batch. Raises ValueError."""
+    import pyarrow as pa
+
     try:
         if codec == _SNAPPY:
-            return b"".join(map(_unpack_snappy, _snappy_blocks(data)))
+            snappy = pa.Codec("snappy")
+            blocks = _snappy_blocks(data)
+            return b"".join(bytes(snappy.decompress(block, _unpacked_size(block))) for block in blocks)
         if codec in _STREAMS:
             with pa.CompressedInputStream(pa.BufferReader(data), _STREAMS[codec]) as stream:
                 return bytes(stream.read())
@@ -33,12 +38,11 @@ def _snappy_blocks(data: bytes) -> list[bytes]:
     return blocks
 
 
-def _unpack_snappy(block: bytes) -> bytes:
-    # A block begins with its length, as a varint.
+def _unpacked_size(block: bytes) -> int:
+    """Return the varint with which a block of snappy begins: the length of its content in bytes."""
     size = shift = at = 0
     while True:
         size |= (block[at] & 0x7F) << shift
         shift, at = shift + 7, at + 1
         if block[at - 1] < 0x80:
-            break
-    return bytes(pa.Codec("snappy").decompress(block, size))
+            return size
