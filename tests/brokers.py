@@ -23,7 +23,8 @@ from py4j.java_gateway import JavaGateway
 from sandbox.engines.kafka import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
-from tests.java.tools import VERSION
+from tests.java.clients import JavaAdmin
+from tests.java.tools import VERSION, KafkaTool
 from tests.waiting import wait_for
 
 #: Timed-out transactions are ended within half a second instead of ten.
@@ -86,6 +87,19 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaGateway]:
         java_gateway(find_java(folder), fetch_jars(f"kafka-{VERSION}"), log) as gateway,
     ):
         yield gateway
+
+
+@pytest.fixture
+def oracle(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
+    """Java's Admin on each version in turn."""
+    with JavaAdmin(java, kafka.bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def tool(kafka: Broker, java: JavaGateway) -> KafkaTool:
+    """Kafka's own tools on each version in turn."""
+    return KafkaTool(kafka, java)
 
 
 def create_topics(bootstrap: str, *names: str, partitions: int = 3, replicas: int = 1) -> None:

@@ -8,19 +8,28 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from py4j.java_gateway import JavaGateway
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster
 from sandbox.kafka import Broker
-from tests.brokers import java, kafka, kafka_39, kafka_40, kafka_42, kafka_43, kafka_of_engine
-from tests.java.tools import KafkaTool
+from tests.brokers import java, kafka, kafka_39, kafka_40, kafka_42, kafka_43, kafka_of_engine, oracle, tool
 from tests.kafka.collected_groups import CollectedGroups
 from tests.kafka.doctor_checks import acl_broker
 from tests.web import factories
 from transaction_admin.kafka_reads import ClusterReads
 
-__all__ = ["acl_broker", "java", "kafka", "kafka_39", "kafka_40", "kafka_42", "kafka_43", "kafka_of_engine"]
+__all__ = [
+    "acl_broker",
+    "java",
+    "kafka",
+    "kafka_39",
+    "kafka_40",
+    "kafka_42",
+    "kafka_43",
+    "kafka_of_engine",
+    "oracle",
+    "tool",
+]
 
 
 def _groups_of(broker: Broker) -> Iterator[CollectedGroups]:
@@ -59,12 +68,6 @@ def prod(kafka_42: Broker, settings: Any) -> Cluster:
     properties = {"bootstrap.servers": kafka_42.bootstrap}
     settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", properties)})
     return factories.cluster()
-
-
-@pytest.fixture
-def tool(kafka: Broker, java: JavaGateway) -> KafkaTool:
-    """Kafka's own tools on each version in turn."""
-    return KafkaTool(kafka, java)
 
 
 @pytest.hookimpl(tryfirst=True)

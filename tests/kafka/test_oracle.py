@@ -1,6 +1,5 @@
 """Proves that the saved facts of every transactional id equal those of Kafka's own Java tools."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -27,34 +26,28 @@ STRANGE = ("oracle back\\slash", "oracle-ü-✓-𝄞", "oracle-tab\t-end", "orac
 IDS = [f"oracle-{number}" for number in range(60 - len(STRANGE))] + list(STRANGE)
 
 
-@pytest.fixture
-def admin(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
-    with JavaAdmin(java, kafka.bootstrap) as client:
-        yield client
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize("transactions", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_every_id_equals_what_java_reports(
-    kafka: Broker, tool: KafkaTool, java: JavaGateway, admin: JavaAdmin, transactions: int
+    kafka: Broker, tool: KafkaTool, java: JavaGateway, oracle: JavaAdmin, transactions: int
 ) -> None:
     topics = ("oracle-a", "oracle-b")
     create_topics(kafka.bootstrap, *topics)
-    fates = run_clients(ClientCluster(kafka.bootstrap, java, admin, topics), IDS, transactions, SEED)
+    fates = run_clients(ClientCluster(kafka.bootstrap, java, oracle, topics), IDS, transactions, SEED)
     assert fates.total() == transactions
     assert set(fates) == {fate.__name__ for fate in {*OUTCOMES, *LAST_OUTCOMES}}
-    wait_for(lambda: not unsettled(admin.list_transactions()), "all markers are written")
+    wait_for(lambda: not unsettled(oracle.list_transactions()), "all markers are written")
     ours = {
         name: record for name, record in collected_transactions(kafka.bootstrap).items() if "oracle" in name
     }
     assert {name: listing(record) for name, record in ours.items()} == {
         escape_bytes(name.encode()): said
-        for name, said in admin.list_transactions().items()
+        for name, said in oracle.list_transactions().items()
         if "oracle" in name
     }
     assert {name: description(record) for name, record in ours.items()} == {
         escape_bytes(name.encode()): without_stale_start(said) if kafka.version in KEEP_OLD_START else said
-        for name, said in admin.describe_transactions(IDS).items()
+        for name, said in oracle.describe_transactions(IDS).items()
     }
     assert len(ours) == len(IDS)
     assert {

@@ -12,7 +12,6 @@ from confluent_kafka.admin import (
 from kafka.errors import KafkaConnectionError
 from kafka.protocol.admin.transactions import ListTransactionsResponse
 from kafka.protocol.metadata import MetadataResponse
-from py4j.java_gateway import JavaGateway
 
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, TransactionState
@@ -53,12 +52,6 @@ def admin(kafka: Broker) -> Iterator[TransactionAdmin]:
     client = TransactionAdmin({"bootstrap.servers": kafka.bootstrap})
     yield client
     client.close()
-
-
-@pytest.fixture
-def oracle(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
-    with JavaAdmin(java, kafka.bootstrap) as client:
-        yield client
 
 
 def reach_every_state(bootstrap: str) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.kafka import Broker
-from tests.brokers import PROPERTIES, java
+from tests.brokers import PROPERTIES, java, oracle, tool
 from tests.matrix.kafka_versions import VERSIONS, Expected
 
-__all__ = ["java"]
+__all__ = ["java", "oracle", "tool"]
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
