@@ -200,10 +200,10 @@ class _Reader:
         after_ms, at = varints_at(data, at + 1)
         delta, at = varints_at(data, at)
         key_length, key_at = varints_at(data, at)
-        wrong = (key_length < -1) | (key_length > end - key_at)
+        wrong = ~_fits(key_length, end - key_at)
         at = key_at + np.where(wrong, 0, np.maximum(key_length, 0))
         value_length, value_at = varints_at(data, np.minimum(at, len(data) - PADDING))
-        wrong |= (value_length < -1) | (value_length > end - value_at) | (at > end)
+        wrong |= ~_fits(value_length, end - value_at)
         offset = self._first[batch] + delta
         starts = np.array([part.start for part in self._parts], np.int64)[self._part[batch]]
         for row in np.flatnonzero(wrong & (offset >= starts)).tolist():
@@ -275,6 +275,11 @@ class _Reader:
             if attributes & _CONTROL and is_abort:
                 aborted.discard(producer)
             yield bool(attributes & _TRANSACTIONAL) and not attributes & _CONTROL and producer in aborted
+
+
+def _fits(length: Ints, room: Ints) -> Flags:
+    """Whether each field, absent with the length -1, ends inside its record."""
+    return (length >= -1) & (np.maximum(length, 0) <= room)
 
 
 def _follow(data: bytes, at: int, end: int, count: int) -> list[int]:
