@@ -116,7 +116,7 @@ def test_a_store_has_its_changelog_sources_active_and_standby_tasks(
         assert (store.active, store.standby) == (3, 3)
         assert reader.poll(2)[name].kind == "Streams"
         (shown,) = group_stores(Group.objects.get(group_id=name))
-        assert shown["store"].changelog == store.changelog
+        assert shown["changelog"] == store.changelog
 
 
 def test_an_instance_that_is_paused_past_its_timeout_is_the_one_that_is_named(
