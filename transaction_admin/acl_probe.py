@@ -98,7 +98,10 @@ class Trials:
             return Unseen(name, explain_error(again))
         requests = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         features = {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
-        return Abilities(_release(requests), requests, features, (time.monotonic() - begun) * 1_000)
+        known: tuple[int, ...] = infer_broker_version_from_api_versions(requests)
+        newer = " or newer" if known == max(BROKER_API_VERSIONS) else ""
+        release = f"Kafka {'.'.join(map(str, known))}{newer}"
+        return Abilities(release, requests, features, (time.monotonic() - begun) * 1_000)
 
     def try_right(self, right: Right) -> RightTrial:
         """Return whether we have a right on a resource; without a name it is tried on an unused one."""
@@ -245,11 +248,6 @@ def _verdict_of(error: Any) -> RightTrial:
     if error in _AFTER_THE_CHECK:
         return RightTrial(TrialVerdict.GRANTED)
     return RightTrial(TrialVerdict.INCONCLUSIVE, f"the broker answers {error_name(error)}")
-
-
-def _release(requests: Mapping[int, tuple[int, int]]) -> str:
-    known: tuple[int, ...] = infer_broker_version_from_api_versions(requests)
-    return "Kafka " + ".".join(map(str, known)) + (" or newer" if known == max(BROKER_API_VERSIONS) else "")
 
 
 def _versions_request() -> Any:

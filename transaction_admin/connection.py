@@ -300,12 +300,12 @@ def split_ids(ids: Iterable[str], most: int) -> Iterator[list[str]]:
     """Yield ids in portions for one request: a maximum number, and at most a mebibyte."""
     portion: list[str] = []
     size = 0
-    for broker in ids:
-        length = len(broker.encode())
+    for name in ids:
+        length = len(name.encode())
         if portion and (len(portion) == most or size + length > _MOST_BYTES):
             yield portion
             portion, size = [], 0
-        portion.append(broker)
+        portion.append(name)
         size += length
     if portion:
         yield portion

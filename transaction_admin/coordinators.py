@@ -70,8 +70,8 @@ class OwnerQuestions:
             return {}
         brokers, before = await self._coordinators()
         await self._prove_loaded(before)
-        request = [ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))]
-        answers = await self._connection.send_each([(request[0], broker) for broker in brokers])
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
+        answers = await self._connection.send_each([(request, broker) for broker in brokers])
         found = {
             row.producer_id: text_form(row.transactional_id)
             for broker, answer in zip_equal(brokers, answers)

@@ -144,7 +144,14 @@ async def write_abort_marker(connection: AdminConnection, marker: Marker, leader
     (answer,) = await connection.send_each([(_marker_request(marker), leader)])
     if isinstance(answer, errors.KafkaError):
         return Ended(None, explain_error(answer))
-    code = _marker_code(answer, marker)
+    # The code of the one partition also holds a refusal of the request.
+    code = next(
+        int(partition.error_code)
+        for written in answer.markers
+        for topic in written.topics
+        for partition in topic.partitions
+        if (topic.name, partition.partition_index) == tuple(marker.partition)
+    )
     return Ended(code, error_name(errors.for_code(code)) if code else "")
 
 
@@ -164,15 +171,4 @@ def _marker_request(marker: Marker) -> Any:
                 transaction_version=_LEGACY,
             )
         ]
-    )
-
-
-def _marker_code(answer: Any, marker: Marker) -> int:
-    """Return the error code of the one partition, which also holds a refusal of the request."""
-    return next(
-        int(partition.error_code)
-        for written in answer.markers
-        for topic in written.topics
-        for partition in topic.partitions
-        if (topic.name, partition.partition_index) == tuple(marker.partition)
     )

@@ -79,7 +79,6 @@ HARMLESS = (
     "statistics.interval.ms",
     "topic.",
 )
-_SECURE = ("SSL", "SASL_SSL")
 
 
 def kafka_python(properties: Properties) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def kafka_python(properties: Properties) -> dict[str, Any]:
             raise CannotTranslate(key, str(error)) from None
     try:
         settings |= sasl_settings(properties)
-        if settings.get("security_protocol") in _SECURE:
+        if settings.get("security_protocol") in ("SSL", "SASL_SSL"):
             settings["ssl_context"] = tls_context(properties)
     except CannotAuthenticate as error:
         raise CannotTranslate(error.key, error.reason) from error

@@ -17,8 +17,6 @@ from fenceline.authentication.mechanisms import (
 from transaction_admin.authentication.tls import KEY, TRUST, check_store, read_store
 from transaction_admin.authentication.tokens import tokens_of
 
-_MECHANISM_KEYS = ("sasl.mechanism", "sasl.mechanisms")
-
 
 def librdkafka_settings(properties: Properties) -> dict[str, Any]:
     """Return the settings for confluent-kafka's clients. Raises `CannotAuthenticate`.
@@ -28,25 +26,19 @@ def librdkafka_settings(properties: Properties) -> dict[str, Any]:
     for key, reason in find_mistakes(properties).items():
         raise CannotAuthenticate(key, reason)
     settings: dict[str, Any] = {key: value for key, value in properties.items() if key != TOKEN_CALLBACK}
-    settings |= _stores(properties)
+    check_store(KEY, properties)
+    if trusted := read_store(TRUST, properties):
+        _, settings["ssl.ca.pem"] = trusted
     for key in set(STORE_KEYS) - {f"{KEY}.location", f"{KEY}.password"}:
         settings.pop(key, None)
     mechanism = mechanism_of(properties)
     if mechanism == "AWS_MSK_IAM" or (TOKEN_CALLBACK in properties and mechanism == "OAUTHBEARER"):
         settings["oauth_cb"] = _callback(properties)
     if mechanism:
-        for key in _MECHANISM_KEYS:
+        for key in ("sasl.mechanism", "sasl.mechanisms"):
             settings.pop(key, None)
         settings["sasl.mechanism"] = MECHANISMS[mechanism].wire
     return settings
-
-
-def _stores(properties: Properties) -> dict[str, str]:
-    check_store(KEY, properties)
-    if trusted := read_store(TRUST, properties):
-        _, authorities = trusted
-        return {"ssl.ca.pem": authorities}
-    return {}
 
 
 def _callback(properties: Properties) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
