@@ -1,7 +1,6 @@
 """`fenceline plan` and `fenceline execute`: preview an action, and confirm it as the page does."""
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from shlex import quote
 
@@ -122,13 +121,11 @@ def _say_plan(client: FencelineClient, planned: shapes.PlannedAction) -> None:
     ])  # fmt: skip
     for subject in planned.subjects:
         say(subject.title)
-        say_facts(_lines_of(subject))
-
-
-def _lines_of(subject: shapes.PlannedChange) -> Iterator[tuple[str, str]]:
-    yield from (("sends", f"{step.request}: {step.words}") for step in subject.steps)
-    yield from (("effect", effect.words) for effect in subject.effects)
-    yield from (("refused", refusal.words) for refusal in subject.refusals)
+        say_facts([
+            *(("sends", f"{step.request}: {step.words}") for step in subject.steps),
+            *(("effect", effect.words) for effect in subject.effects),
+            *(("refused", refusal.words) for refusal in subject.refusals),
+        ])  # fmt: skip
 
 
 def _confirmation(

@@ -64,11 +64,6 @@ class ListAnswer(Generic[T]):
     raw: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Gaps:
-    gaps: tuple[shapes.UnseenPart, ...]
-
-
 class _Bearer(requests.auth.AuthBase):
     """Sends the token; with it, requests reads no password from ~/.netrc in its place."""
 
@@ -233,7 +228,9 @@ class FencelineClient:
         phrase = http.HTTPStatus(status).phrase if status in set(http.HTTPStatus) else "unknown status"
         detail = str(problem.get("detail") or f"{phrase}.")
         text = f"{self.url} answered {status}: {detail}{_remedy(response, detail, self.url)}"
-        return ApiRefusal(self._hidden(text + _candidates(problem)), status, problem)
+        names = [f"{candidate['id']} on {candidate.get('cluster')}" for candidate in candidates_of(problem)]
+        candidates = f" Candidates: {', '.join(names)}." if names else ""
+        return ApiRefusal(self._hidden(text + candidates), status, problem)
 
     def _hidden(self, text: str) -> str:
         """Return a text without the token, which a server may send back."""
@@ -281,7 +278,7 @@ def _list_of(shape: type[T], pages: Sequence[Any], most: int | None) -> ListAnsw
         has_more = len(served) > len(raw["items"]) or raw.get("next") is not None
     except (TypeError, KeyError) as error:
         raise ClientError(f"A list of the API cannot be read ({error}). {_UPDATE}") from error
-    gaps = _read(_Gaps, {"gaps": raw["gaps"]}).value.gaps
+    gaps = _read(tuple[shapes.UnseenPart, ...], raw["gaps"]).value
     values = [_read(shape, item).value for item in raw["items"]]
     return ListAnswer(values, gaps, has_more, raw)
 
@@ -313,11 +310,6 @@ def candidates_of(problem: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     listed = problem.get("candidates")
     candidates = listed if isinstance(listed, list) else []
     return [candidate for candidate in candidates if isinstance(candidate, dict) and "id" in candidate]
-
-
-def _candidates(problem: Mapping[str, Any]) -> str:
-    names = [f"{candidate['id']} on {candidate.get('cluster')}" for candidate in candidates_of(problem)]
-    return f" Candidates: {', '.join(names)}." if names else ""
 
 
 def _reason(error: BaseException) -> str:

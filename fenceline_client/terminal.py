@@ -27,7 +27,6 @@ _COLOURS = {
     **dict.fromkeys(("warning", "STOP", "STALL", "WARN", "limited", "warn", "unheard", "late"), "yellow"),
     **dict.fromkeys(("OK", "ok", "running", "done", "yes", "closed"), "green"),
 }
-_UNKNOWN = "-"
 
 
 @dataclass
@@ -77,7 +76,8 @@ def say_json(document: Any) -> None:
 
 def say_list(answer: ListAnswer[T], headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a list as a table; on stderr what is missing from it. Headings of numbers end in a space."""
-    for line in table_lines(headings, [[shown(cell) for cell in row] for row in rows], _width()):
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table_lines(headings, [[shown(cell) for cell in row] for row in rows], width):
         click.echo(line)
     if answer.has_more:
         warn(f"These are the first {len(answer.items)}; --limit shows more.")
@@ -93,21 +93,20 @@ def say_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """Yield the lines of a table; cells are shortened only where a terminal has a `width`."""
+    """Yield the lines of a table.
+
+    In a terminal of `width` columns the widest columns are narrowed, until all fit or none can be narrower.
+    """
     cells = [[heading.rstrip() for heading in headings], *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
-        _narrow(widths, width - len(_GAP) * (len(widths) - 1))
+        room = width - len(_GAP) * (len(widths) - 1)
+        while sum(widths) > room and max(widths) > _NARROWEST:
+            widths[widths.index(max(widths))] -= 1
     for number, row in enumerate(cells):
         fitted = list(map(_fitted, row, widths, headings))
         fitted[-1] = fitted[-1].rstrip()
         yield _GAP.join(_styled(cell, is_heading=number == 0) for cell in fitted)
-
-
-def _narrow(widths: list[int], room: int) -> None:
-    """Take columns from the widest column until all fit, or none can be narrower."""
-    while sum(widths) > room and max(widths) > _NARROWEST:
-        widths[widths.index(max(widths))] -= 1
 
 
 def _fitted(text: str, width: int, heading: str) -> str:
@@ -122,18 +121,13 @@ def _styled(cell: str, *, is_heading: bool) -> str:
     return click.style(cell, fg=colour) if colour else cell
 
 
-def _width() -> int | None:
-    """Return the columns of the terminal, None where the output is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
 def shown(value: object) -> str:
     """Return a value as a cell shows it: numbers grouped, `-` for what is not known or empty."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return printable(value) if value not in (None, "") else _UNKNOWN
+    return printable(value) if value not in (None, "") else "-"
 
 
 def age(instant: str | None) -> str:

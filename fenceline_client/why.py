@@ -122,10 +122,8 @@ def _transaction_thing(client: FencelineClient, answer: TypedAnswer[shapes.FullT
         ("blocks", _listed(sorted(waiting))),
         *(("action", _plan_command(offer, row.cluster)) for offer in row.offers),
     ]
-    name, page = (
-        row.transactional_id,
-        client.page_url("transactions", row.cluster, addressed(row.transactional_id)),
-    )
+    name = row.transactional_id
+    page = client.page_url("transactions", row.cluster, addressed(name))
     return NamedThing(
         "transaction", row.cluster, name, state, facts, page, (f"transaction:{name}",), answer.raw
     )
@@ -201,15 +199,12 @@ def _incident_about(client: FencelineClient, thing: NamedThing) -> TypedAnswer[s
     rows = client.incidents(_MOST_INCIDENTS, cluster=thing.cluster).items
     for row in sorted(rows, key=lambda row: row.subject not in thing.subjects):
         incident = known(client.incident, row.number)
-        if incident and _is_about(incident.value, thing):
+        if incident is None:
+            continue
+        effects = {effect.subject for effect in incident.value.effects}
+        if incident.value.subject in thing.subjects or thing.subjects[0] in effects:
             return incident
     return None
-
-
-def _is_about(incident: shapes.FullIncident, thing: NamedThing) -> bool:
-    """Return whether a thing, or what blocks it, is the cause, or the thing is an effect."""
-    effects = {effect.subject for effect in incident.effects}
-    return incident.subject in thing.subjects or thing.subjects[0] in effects
 
 
 def _say_thing(
