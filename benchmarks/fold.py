@@ -94,9 +94,7 @@ def _columns(parts: list[LogPart]) -> tuple[float, float]:
 
 
 def _singly(log: _Log) -> float:
-    partitions = []
-    for number, records in log.items():
-        partitions.append((number, grouped(records)))
+    partitions = [(number, grouped(records)) for number, records in log.items()]
     folded, began = Folded(), time.thread_time()
     for number, keys in partitions:
         fold_records(folded, number, keys, {}, ())

@@ -37,9 +37,8 @@ def _run_redis(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-def _reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: int = 1) -> dict[str, str]:
+def _reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: int) -> dict[str, str]:
     """Migrate a new database in `folder`; return its environment."""
-    folder.mkdir(parents=True, exist_ok=True)
     config = folder / "fenceline.toml"
     config.write_text(
         f'[clusters.{NAME}]\n"bootstrap.servers" = "{bootstrap}"\n[limits]\nreconcile_every_s = 0\n'
@@ -102,13 +101,10 @@ def main(shard: int) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     ended, records = _read(shard)
-    print(json.dumps({"ended": ended, "records": records, "rss_mb": _largest_rss_mb()}), flush=True)
-
-
-def _largest_rss_mb() -> int:
-    """Return the largest resident memory; `getrusage` would count that of the parent before the fork, too."""
+    # The largest resident memory; `getrusage` would count that of the parent before the fork, too.
     words = Path("/proc/self/status").read_text().split()
-    return int(words[words.index("VmHWM:") + 1]) // 1024
+    rss_mb = int(words[words.index("VmHWM:") + 1]) // 1024
+    print(json.dumps({"ended": ended, "records": records, "rss_mb": rss_mb}), flush=True)
 
 
 def _read(shard: int) -> tuple[float, int]:

@@ -95,14 +95,10 @@ def make_producer(bootstrap: str, batch_records: int = _BATCH_RECORDS) -> Produc
 def run_broker(folder: Path) -> Iterator[Broker]:
     """Run a broker that has the topic, with Kafka's default number of partitions."""
     with Broker(folder, properties={"transaction.state.log.num.partitions": str(PARTITIONS)}) as running:
-        _make_topic(running.bootstrap)
+        # Initialising a transactional id makes the broker create `__transaction_state`.
+        settings = {"bootstrap.servers": running.bootstrap, "transactional.id": "first", "log_level": 0}
+        Producer(settings).init_transactions(60)
         yield running
-
-
-def _make_topic(bootstrap: str) -> None:
-    """Make the broker create `__transaction_state` by initialising a transactional id."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "first", "log_level": 0})
-    producer.init_transactions(60)
 
 
 def seed_records(bootstrap: str, records: int, ids: int, batch_records: int = _BATCH_RECORDS) -> None:
