@@ -25,7 +25,6 @@ DEADLINE_S, _WAIT_S = 4.0, 5.0
 MOST_RUNS = 50
 #: Prefix of gap scopes that name an API.
 API = "api:"
-_STATUS_PATH = "/connectors?expand=status&expand=info"
 _UNEXPECTED = (ValueError, KeyError, TypeError, AttributeError)
 #: Maximum bytes of an answer.
 LARGEST = 8_000_000
@@ -106,7 +105,7 @@ def _read_connect(api: JsonApi, end: float) -> EngineAnswer:
     path = "/"
     try:
         version = str(api.get(path, end)["version"])
-        path = _STATUS_PATH
+        path = "/connectors?expand=status&expand=info"
         connectors = connector_statuses(api.get(path, end))
     except _UNEXPECTED as error:
         raise api.unexpected(path, error) from None

@@ -35,12 +35,6 @@ MOST_CHECKPOINTS = 10
 LARGEST = 64_000_000
 _CHECKPOINT = re.compile(r"chk-(\d+)")
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
-#: The remedy for undecodable bytes, by the reason.
-_REMEDIES = {
-    "version": "update Fenceline, or report which Flink wrote it",
-    "state_version": "update Fenceline, or report which Flink wrote it",
-    "committer": "update Fenceline, or report which Flink wrote it",
-}
 _DAMAGED = "it is damaged or not yet complete: restore it from a copy, or restore the job from another one"
 _Read = FlinkCheckpoint | UnreadCheckpoint
 
@@ -227,7 +221,8 @@ class JobFolder:
 
     def _undecoded(self, path: str, wrong: Undecoded) -> CannotRead:
         where = self._store.display_path(join_path(path, METADATA))
-        remedy = _REMEDIES.get(wrong.reason, _DAMAGED)
+        is_newer = wrong.reason in ("version", "state_version", "committer")
+        remedy = "update Fenceline, or report which Flink wrote it" if is_newer else _DAMAGED
         return CannotRead(f"{where} cannot be decoded ({wrong.reason}: {wrong.detail}): {remedy}")
 
 

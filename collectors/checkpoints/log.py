@@ -97,12 +97,12 @@ class Log(Generic[E]):
         raw = store.read_files(
             join_path(folder, self.name), {str(number): entry for number, entry in files.items()}
         )
-        return {int(name): self._of(int(name), data) for name, data in raw.items()}
-
-    def _of(self, number: int, raw: bytes | Broken) -> E | Broken:
-        if isinstance(raw, Broken):
-            return raw._replace(path=f"{self.name}/{number}")
-        return self._decoded(number, raw)
+        return {
+            int(name): data._replace(path=f"{self.name}/{name}")
+            if isinstance(data, Broken)
+            else self._decoded(int(name), data)
+            for name, data in raw.items()
+        }
 
 
 def is_denied(content: object) -> bool:

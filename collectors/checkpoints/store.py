@@ -60,7 +60,10 @@ class CheckpointStore:
         self._mapped = mapped or {}
         #: Total seconds of answers so far.
         self.spent_s = 0.0
-        self._files = self._attempt(self.root, lambda: self._open(dict(options or {})))
+        self._files = self._attempt(
+            self.root,
+            lambda: fsspec.core.url_to_fs(self._url(root), **(options or {}), use_listings_cache=False)[0],
+        )
 
     def display_path(self, path: str) -> str:
         """Return a path for people, in both spellings if they differ."""
@@ -126,10 +129,6 @@ class CheckpointStore:
     def is_below_root(self, path: str) -> bool:
         """Return whether a path, in any spelling, leads into this root."""
         return f"{self._url(path)}/".startswith(f"{self._url(self.root)}/")
-
-    def _open(self, options: dict[str, str]) -> Any:
-        files, _ = fsspec.core.url_to_fs(self._url(self.root), **options, use_listings_cache=False)
-        return files
 
     def _list_here(self, folder: str) -> list[FileEntry]:
         """List a local folder directly: fsspec takes five times as long."""

@@ -223,12 +223,11 @@ class GroupsCollector(PollTimer):
         name = undecided.added.group
         group = groups.get(name) or SeenGroup(log_partition=self._log_partition(name))
         if undecided.where not in group.committed:
-            group = replace(
+            groups[name] = replace(
                 group,
                 committed={**group.committed, undecided.where: None},
                 unstable=group.unstable | {undecided.where},
             )
-            groups[name] = group
 
     def _owners_of(self, producer_ids: Collection[int], ours: PreviousGroupState) -> Mapping[int, str]:
         """Return the owners of producer ids: from the tail's rows, else from coordinators, which is slow."""

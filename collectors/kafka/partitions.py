@@ -292,15 +292,14 @@ class PartitionCollector:
             cleanup_ms = int(self._reads.broker_setting(CLEANUP) or DEFAULT_CLEANUP_MS)
             self._grace = grace_ms(cleanup_ms, self._least_grace_ms)
         key = PinKey(*where, producer.producer_id, producer.producer_epoch, producer.start_offset or 0)
-        pinned_ms = known.pinned_ms
         # The LSO is at the oldest transaction's first record: it is open for as long as the LSO is stuck.
-        is_first = producer.start_offset == known.lso and pinned_ms is not None
+        pinned_ms = known.pinned_ms if producer.start_offset == known.lso else None
         return evaluate_pin(
             where,
             producer,
             owners,
             known=self._pins.get(where, {}).get(key),
-            since_ms=pinned_ms if is_first and pinned_ms is not None else poll.now_ms,
+            since_ms=poll.now_ms if pinned_ms is None else pinned_ms,
             accused=key in self._accused,
             now_ms=poll.now_ms,
             grace=self._grace,

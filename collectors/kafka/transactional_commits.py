@@ -103,13 +103,11 @@ class PendingReader:
         return undecided, [*ended, *self._opened(offsets, now_ms)]
 
     def _state(self, number: int, now: Offsets) -> _Held:
-        before = self._held.get(number)
-        if before is None:
+        held = self._held.get(number)
+        if held is None or (held.lso != now.lso and (not held.awaited or now.lso - held.at > _MOST_BEHIND)):
             return _Held(number, now.lso, now.lso, now.high_watermark)
-        if before.lso != now.lso and (not before.awaited or now.lso - before.at > _MOST_BEHIND):
-            return _Held(number, now.lso, now.lso, now.high_watermark)
-        before.lso = now.lso
-        return before
+        held.lso = now.lso
+        return held
 
     def _read(self, offsets: Mapping[int, Offsets], now_ms: int) -> list[AddedOffsets]:
         """Continue reading every partition; return the offsets that transactions with a new marker added."""
