@@ -34,8 +34,13 @@ class TransactionState(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
 
 
+#: The states of a decided transaction, before and after its markers are in every partition.
+COMMITTED_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+ABORTED_STATES = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+#: The states that a coordinator leaves by itself: the transaction is decided, and its markers are under way.
+PREPARED_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 #: The states in which a transaction blocks the last stable offset of its partitions.
-OPEN_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+OPEN_STATES = (TransactionState.ONGOING, *PREPARED_STATES)
 
 
 class Isolation(StrEnum):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.facts import ABORTS, TransactionState, Transition, TransitionKind
+from fenceline.facts import ABORTED_STATES, ABORTS, TransactionState, Transition, TransitionKind
 from fenceline.spark.records import Decided, Decision, Done, SinkTransaction
 
 
@@ -42,7 +42,6 @@ _FATES = {
     TransactionState.COMPLETE_ABORT: TransactionFate.ABORTED,
 }
 _ENDS = {TransitionKind.COMMIT: TransactionFate.COMMITTED, **dict.fromkeys(ABORTS, TransactionFate.ABORTED)}
-_ABORTS = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 
 
 class EndedTransaction(NamedTuple):
@@ -105,7 +104,7 @@ def _is_same(written: SinkTransaction, now: Coordinated) -> bool:
         return False
     if now.started_ms is not None and now.started_ms != written.started_ms:
         return False
-    bumps = 1 if now.client_version >= 2 or now.state in _ABORTS else 0
+    bumps = 1 if now.client_version >= 2 or now.state in ABORTED_STATES else 0
     return 0 <= now.producer_epoch - written.producer_epoch <= bumps
 
 

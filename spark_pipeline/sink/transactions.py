@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from fenceline.facts import TransactionState
+from fenceline.facts import COMMITTED_STATES, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
@@ -30,7 +30,6 @@ _FORBIDDEN, _PRODUCER_FENCED, _UNKNOWN_ID = 53, 90, 105
 GONE = frozenset(
     (_INVALID_PRODUCER_EPOCH, _INVALID_TXN_STATE, _INVALID_PRODUCER_ID_MAPPING, _PRODUCER_FENCED, _UNKNOWN_ID)
 )
-_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 class DriverLease(NamedTuple):
@@ -244,7 +243,7 @@ def _is_committed(wanted: SinkTransaction, described: Described) -> bool:
     # Transaction protocol 2 raises the epoch with each end (KIP-890).
     epochs = (wanted.producer_epoch, wanted.producer_epoch + 1)
     same = described.producer_id == wanted.producer_id and described.producer_epoch in epochs
-    return same and described.state in _COMMITTED
+    return same and described.state in COMMITTED_STATES
 
 
 def _refuse_unanswered(answers: Mapping[str, Ended]) -> None:

@@ -16,12 +16,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState
-from fenceline.facts import TransactionState
+from fenceline.facts import ABORTED_STATES, COMMITTED_STATES, TransactionState
 from fenceline.formatting import count_noun
 from fenceline.grouping import grouped
 
-_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
-_ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 #: A start without a checkpoint may have at most this many times fewer subtasks.
 _SAFE_SCALE_DOWN = 5
 _MOST_NAMED = 3
@@ -72,10 +70,10 @@ def commit_fate(
     if now.producer_id != committable.producer_id or raised not in (0, 1):
         # An abort by a fence or a timeout raises the epoch by one, the next producer's start raises it again.
         return CommitFate.ENDED
-    if now.state in _COMMITTED:
+    if now.state in COMMITTED_STATES:
         # Transaction version 2 raises the epoch with each end (KIP-890).
         return CommitFate.COMMITTED
-    if now.state in _ABORTED:
+    if now.state in ABORTED_STATES:
         return CommitFate.LOST
     if raised:
         return CommitFate.ENDED

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import (
+    ABORTED_STATES,
+    COMMITTED_STATES,
     NOT_REPORTED,
     OPEN_STATES,
     Confidence,
@@ -30,8 +32,6 @@ from fenceline.facts import (
 )
 from fenceline.kafka.transitions import TransitionStep
 
-_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
-_ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 _COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 #: Kinds that a coordinator's report alone proves.
 _REPORTED_KINDS = frozenset({TransitionKind.BASELINE, TransitionKind.BEGIN, TransitionKind.COMMIT})
@@ -184,9 +184,9 @@ class _Inference:
             # At the last epoch, version 2 continues with another producer id, from epoch 0.
             same = now.producer_id == last.producer_id
             epoch = now.producer_epoch if same else last.producer_epoch + 1
-            self._end(now.state in _COMMITTED, epoch, at_ms, True)
+            self._end(now.state in COMMITTED_STATES, epoch, at_ms, True)
         elif last.state is not TransactionState.ONGOING:
-            self._end(last.state in _COMMITTED, last.producer_epoch, at_ms, True)
+            self._end(last.state in COMMITTED_STATES, last.producer_epoch, at_ms, True)
         elif marker:
             self._end(marker.is_commit, marker.producer_epoch, at_ms, False)
 
@@ -204,7 +204,7 @@ class _Inference:
     def _known_ends(self) -> Collection[bool]:
         """Return the possible decisions for the open transaction; both if neither report tells."""
         states = self.last.state, *((self.now.state,) if self._is_reported() else ())
-        decided = {state in _COMMITTED for state in states if state is not TransactionState.ONGOING}
+        decided = {state in COMMITTED_STATES for state in states if state is not TransactionState.ONGOING}
         return decided or (True, False)
 
     def _take_newest(self) -> EndMarker | None:
@@ -245,11 +245,11 @@ class _Inference:
             updated_ms=at_ms,
         )
         # A client of version 2 may abort without an open transaction: then nothing began.
-        self._add(begun, started_ms is not None and self.now.state in _COMMITTED)
+        self._add(begun, started_ms is not None and self.now.state in COMMITTED_STATES)
 
     def _end(self, is_commit: bool, epoch: int, at_ms: int, reported: bool) -> None:
         """Add the missing records of the open transaction's end."""
-        prepared, complete = _COMMITTED if is_commit else _ABORTED
+        prepared, complete = COMMITTED_STATES if is_commit else ABORTED_STATES
         if self.last.state is TransactionState.ONGOING:
             # A commit raises the epoch only with a client of version 2.
             shown = 2 * (epoch > self.last.producer_epoch) if is_commit else self.last.client_version
@@ -284,7 +284,7 @@ class _Inference:
             if now.started_ms is not None and not self._is_reported():
                 self._begin(now.producer_epoch, now.started_ms, now.started_ms, newest)
                 at_ms = newest.at_ms if newest else now.updated_ms
-                self._end(now.state in _COMMITTED, now.producer_epoch, at_ms, True)
+                self._end(now.state in COMMITTED_STATES, now.producer_epoch, at_ms, True)
         elif now.state is TransactionState.EMPTY:
             self._add(now, True)
         else:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
-from fenceline.facts import TransactionState, expand_partitions
+from fenceline.facts import PREPARED_STATES, TransactionState, expand_partitions
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
@@ -284,9 +284,8 @@ def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
     }
 
 
-#: States without an open transaction, and states that a coordinator leaves by itself.
+#: States without an open transaction.
 _CLOSED = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-_ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
@@ -317,7 +316,7 @@ def _ended(admin: TransactionAdmin, plan: TaskPlan, name: str) -> Described | No
         answers = describe_ids(admin, [lease, name], plan.patience_s)
         _refuse_taken_over(plan, answers[lease])
         described = answers[name]
-        if not isinstance(described, Described) or described.state not in _ENDING:
+        if not isinstance(described, Described) or described.state not in PREPARED_STATES:
             return described
         if outage.is_over:
             raise outage.explain(f"{name}: its last transaction is {described.state.value} still")
