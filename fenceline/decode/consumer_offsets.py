@@ -33,7 +33,8 @@ _GROUP_TYPE, _CONSUMER, _SHARE, _STREAMS = 2, 5, 10, 19
 _MEMBER_TYPES = (_CONSUMER, _SHARE, _STREAMS)
 #: The protocol of classic groups with subscriptions, and the maximum topics kept per member.
 _SUBSCRIBES, _MOST_TOPICS = "consumer", 200
-_COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
+#: How keys of offset commits begin.
+COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 #: From here on an int16 is negative.
 _LONGEST_STRING = 2**15
 #: Maximum length of a topic's name.
@@ -180,7 +181,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
     if key is None:
         return Undecoded("no_key", "a record without a key")
     try:
-        if key[:2] in _COMMIT_KEYS and (place := _place(key)) is not None:
+        if key[:2] in COMMIT_KEYS and (place := _place(key)) is not None:
             return _commit(place, value)
         cursor = Cursor(key, "key")
         kind = cursor.int16()

@@ -52,7 +52,12 @@ class LogPart(NamedTuple):
     @property
     def next(self) -> int:
         """The offset after the last batch."""
-        return _next_offset(self.data, self.places[-1]) if self.places else self.start
+        if not self.places:
+            return self.start
+        place = self.places[-1]
+        first = int.from_bytes(self.data[place : place + 8], "big", signed=True)
+        last_delta = _LENGTH(self.data, place + _LAST_DELTA)[0] if self.data[place + _MAGIC] >= _FORMAT else 0
+        return first + 1 + last_delta
 
     @property
     def last_epoch(self) -> int:
@@ -104,11 +109,6 @@ def whole_batches(data: bytes) -> list[int]:
         add(at)
         at = following
     return places
-
-
-def _next_offset(data: bytes, place: int) -> int:
-    first = int.from_bytes(data[place : place + 8], "big", signed=True)
-    return first + 1 + (_LENGTH(data, place + _LAST_DELTA)[0] if data[place + _MAGIC] >= _FORMAT else 0)
 
 
 def read_parts(

@@ -112,12 +112,13 @@ class _DocumentReader:
             self.read_source(source) for source in self.read_items(document, "sources", _MOST_SOURCES)
         )
         input_rows = self.read_row_count(document, "numInputRows")
+        started_ms = self.read_instant(document, "timestamp")
         return BatchProgress(
             query_id=query_id,
             run_id=run_id,
             name=name,
             batch_id=batch_id,
-            started_ms=self.read_start(document, received_ms - duration_ms),
+            started_ms=_bounded(received_ms - duration_ms) if started_ms is None else started_ms,
             duration_ms=duration_ms,
             input_rows=_total(sources) if input_rows is None else input_rows,
             input_rate=self.read_rate(document, "inputRowsPerSecond"),
@@ -163,10 +164,6 @@ class _DocumentReader:
         """Return `dropped` of the observation `fenceline` (`DataFrame.observe`); None without it."""
         observed = self.read_mapping(self.read_mapping(document, "observedMetrics"), OBSERVATION)
         return self.read_row_count(observed, "dropped")
-
-    def read_start(self, document: Mapping[str, Any], otherwise: int) -> int:
-        at = self.read_instant(document, "timestamp")
-        return _bounded(otherwise) if at is None else at
 
     def read_row_count(self, document: Mapping[str, Any], key: str) -> int | None:
         """Return a number of rows; None if Spark writes -1 or nothing, because it does not count them."""

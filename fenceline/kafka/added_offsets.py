@@ -6,23 +6,24 @@ They are read while the transaction is open, and from then on up to its marker.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.facts import OPEN_STATES, TransactionRecord, TransactionState
+from fenceline.facts import (
+    ABORTED_STATES,
+    COMMITTED_STATES,
+    OPEN_STATES,
+    TransactionRecord,
+    TransactionState,
+)
 from fenceline.formatting import count_noun
 from fenceline.kafka.commits import TOPIC
 
 #: How many offsets are kept of one transaction in one partition of `__consumer_offsets`.
 MOST_OFFSETS = 500
-_MARKERS = {
-    TransactionState.PREPARE_COMMIT: "commit",
-    TransactionState.COMPLETE_COMMIT: "commit",
-    TransactionState.PREPARE_ABORT: "abort",
-    TransactionState.COMPLETE_ABORT: "abort",
-}
+_MARKERS = {**dict.fromkeys(COMMITTED_STATES, "commit"), **dict.fromkeys(ABORTED_STATES, "abort")}
 
 
 class AddedOffset(NamedTuple):
@@ -103,10 +104,6 @@ def unpack_offsets(packed: str) -> tuple[AddedOffset, ...]:
     return tuple(AddedOffset(*row) for row in json.loads(packed))
 
 
-def named_log_partitions(record: TransactionRecord) -> Sequence[int]:
-    return [number for topic, numbers in record.partitions or () if topic == TOPIC for number in numbers]
-
-
 def offsets_of(
     record: TransactionRecord, read: Iterable[AddedOffsets], unread_because: Callable[[], str]
 ) -> TransactionOffsets:
@@ -153,7 +150,8 @@ def _missing(
     elif record.partitions is None:
         yield "its record, which lists its partitions, was not read"
     else:
-        for number in sorted({*named_log_partitions(record)} - {*own}):
+        named = {number for topic, numbers in record.partitions if topic == TOPIC for number in numbers}
+        for number in sorted(named.difference(own)):
             yield f"{TOPIC}-{number}: {unread_because()}"
 
 

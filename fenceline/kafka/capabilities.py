@@ -185,11 +185,11 @@ def check_capabilities(sight: ClusterSight, grants: Mapping[Right, str]) -> Sequ
 
 def _check(capability: Capability, sight: ClusterSight, grants: Mapping[Right, str]) -> CapabilityCheck:
     found = [*_lacking(capability, sight), *_refused(capability, sight, grants), *_absent(capability, sight)]
-    state = max((capability.state for capability in found), key=_ORDER.index, default=CapabilityState.WORKS)
-    reasons = [capability.why for capability in found]
+    state = max((shortfall.state for shortfall in found), key=_ORDER.index, default=CapabilityState.WORKS)
+    reasons = [shortfall.why for shortfall in found]
     if state is not CapabilityState.WORKS and capability.without:
         reasons.append(f"without it {capability.without}")
-    remedies = tuple(dict.fromkeys(line for capability in found for line in capability.remedies))
+    remedies = tuple(dict.fromkeys(line for shortfall in found for line in shortfall.remedies))
     return CapabilityCheck(capability.name, capability.words, state, "; ".join(reasons), remedies)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.decode.consumer_offsets import (
+    COMMIT_KEYS,
     GroupMember,
     GroupMetadata,
     GroupTombstone,
@@ -34,7 +35,6 @@ _APART_MS = 1_000
 #: Records of a key used for that, if many arrive at once while catching up. These are the last ones: spread
 #: over more time they would suggest that the group commits less often than it does.
 _LOOKED_AT = MOST_COMMITS + 4
-_COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 
 
 class CommitKey(NamedTuple):
@@ -94,7 +94,7 @@ class CommitBatch:
 def read_commits(batch: CommitBatch, partition: int, records: Records) -> None:
     """Read one partition's records into `batch`. Never raises."""
     for key, raws in records.items():
-        if key[:2] in _COMMIT_KEYS:
+        if key[:2] in COMMIT_KEYS:
             _read_commits(batch, partition, key, raws)
         else:
             _read_other(batch, partition, key, raws)

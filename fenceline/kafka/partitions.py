@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.compat import SLOTS, StrEnum
-from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition, TransactionState
+from fenceline.facts import OPEN_STATES, PREPARED_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 
 
@@ -189,7 +189,7 @@ def evaluate_pin(
     prepared_ms = None
     verdict, ground = _verdict(where, producer, name, owners)
     if ground is VerdictReason.OWNED and isinstance(described, Described):
-        if described.state in _PREPARED:
+        if described.state in PREPARED_STATES:
             prepared_ms = known.prepared_ms if known and known.prepared_ms is not None else now_ms
         verdict, ground = _lateness(described, first_seen_ms, prepared_ms, now_ms, grace)
     elif verdict is PartitionVerdict.HANGING and not accused:
@@ -209,9 +209,6 @@ def evaluate_pin(
         ground,
         prepared_ms,
     )
-
-
-_PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 def _verdict(
@@ -254,13 +251,9 @@ def _lateness(
     if described.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return PartitionVerdict.OPEN, VerdictReason.TWO_PHASE
     if prepared_ms is not None:
-        stuck = now_ms - prepared_ms > grace
-        return (
-            (PartitionVerdict.LATE, VerdictReason.STUCK_IN_PREPARE)
-            if stuck
-            else (PartitionVerdict.OPEN, VerdictReason.OWNED)
-        )
-    if now_ms - first_seen_ms > described.timeout_ms + grace:
+        if now_ms - prepared_ms > grace:
+            return PartitionVerdict.LATE, VerdictReason.STUCK_IN_PREPARE
+    elif now_ms - first_seen_ms > described.timeout_ms + grace:
         return PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT
     return PartitionVerdict.OPEN, VerdictReason.OWNED
 

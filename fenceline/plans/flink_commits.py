@@ -210,12 +210,12 @@ def _held(
         )
         yield Refusal(RefusalReason.ALREADY_ENDED, words)
         return
-    if _began_later(transaction, hold):
-        began_at = format_clock(transaction.started_ms or 0)
+    started_ms, completed_ms = transaction.started_ms, hold.completed_ms
+    if started_ms is not None and completed_ms is not None and started_ms > completed_ms:
         words = (
-            f"The open transaction of {name} began at {began_at}, after {hold.checkpoint} was completed: it "
-            "is not the one that the checkpoint holds, or the clocks of the brokers and of the store differ. "
-            "Compare them first."
+            f"The open transaction of {name} began at {format_clock(started_ms)}, after {hold.checkpoint} "
+            "was completed: it is not the one that the checkpoint holds, or the clocks of the brokers and of "
+            "the store differ. Compare them first."
         )
         yield Refusal(RefusalReason.BEGAN_LATER, words, forceable=True)
     yield from _forceable(hold, name)
@@ -236,13 +236,6 @@ def _forceable(hold: FlinkHold, name: str) -> Iterator[Refusal]:
             "from."
         )
         yield Refusal(RefusalReason.NEWER_JOB, words, forceable=True)
-
-
-def _began_later(transaction: FlinkTransaction, hold: FlinkHold) -> bool:
-    """Whether a transaction began after the checkpoint; False if an instant is unknown."""
-    if transaction.started_ms is None or hold.completed_ms is None:
-        return False
-    return transaction.started_ms > hold.completed_ms
 
 
 def seen_of(described: Described) -> dict[str, Any]:

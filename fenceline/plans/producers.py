@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState, expand_partitions
+from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState, expand_partitions
 from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
@@ -92,8 +92,10 @@ def plan_fence(
         return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
     if any(not refusal.forceable for refusal in refusals):
         return SubjectPlan(f"transaction:{name}", name, seen_of(described), refusals=refusals)
-    mine = frozenset({described.producer_id})
-    reach = compute_reach(_its(producer, described), mine, ended)
+    # Its coordinator writes markers to these partitions.
+    named = expand_partitions(described.partitions)
+    logs = [log for log in producer.logs if log.where in named]
+    reach = compute_reach(logs, frozenset({described.producer_id}), ended)
     steps, effects = [_step(producer, described)], _effects(producer, described, reach, now_ms)
     return reach.plan(f"transaction:{name}", name, seen_of(described), steps, effects, refusals)
 
@@ -150,26 +152,16 @@ def _step(producer: Producer, described: Described) -> PlanStep:
     )
 
 
-def _its(producer: Producer, described: Described) -> list[HeldLog]:
-    """Return the partitions to which its coordinator writes markers."""
-    named = expand_partitions(described.partitions)
-    return [log for log in producer.logs if log.where in named]
-
-
 def _hanging_in(producer: Producer) -> list[str]:
     """Return the partitions with its open transaction that its coordinator does not name."""
     described = producer.described
     if not isinstance(described, Described):
         return []
-    its = (
-        {log.where for log in _its(producer, described)}
-        if described.state in (TransactionState.ONGOING, *DECIDED)
-        else set()
-    )
+    named = expand_partitions(described.partitions) if described.state in OPEN_STATES else ()
     return [
         str(log.where)
         for log in producer.logs
-        if log.where not in its and log.start_of({described.producer_id}) is not None
+        if log.where not in named and log.start_of({described.producer_id}) is not None
     ]
 
 

@@ -8,7 +8,6 @@ folding the rest onto the result of a first fold gives the result of a single fo
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -344,7 +343,10 @@ def note_newest(folded: Folded, key: bytes, newest: Newest, before: TransactionS
         counting.link_tally_at(folded.links, newest.application, record.updated_ms, record.partitions)
     now = None if record is None else record.state
     if now is not before:
-        _move(folded.states, before, now)
+        if before is not None:
+            folded.states[before] -= 1
+        if now is not None:
+            folded.states[now] += 1
 
 
 def tally_at(folded: Folded, application: str, at_ms: int) -> counting.MinuteTally:
@@ -354,15 +356,6 @@ def tally_at(folded: Folded, application: str, at_ms: int) -> counting.MinuteTal
     if tally is None:
         tally = folded.tallies[where] = counting.MinuteTally()
     return tally
-
-
-def _move(
-    states: Counter[TransactionState], before: TransactionState | None, now: TransactionState | None
-) -> None:
-    if before is not None:
-        states[before] -= 1
-    if now is not None:
-        states[now] += 1
 
 
 def count_undecoded(folded: Folded, undecoded: Undecoded, partition: int, offset: int) -> None:
