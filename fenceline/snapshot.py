@@ -3,7 +3,7 @@
 All instants are by our own clock (`fenceline.kafka.coordinator`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -215,18 +215,13 @@ class CollectorStatus:
     unseen: tuple[str, ...] = ()
 
     @property
-    def is_eye(self) -> bool:
-        """Whether it is one of the sources of transactions."""
-        return Sense.TRANSACTIONS in self.senses
-
-    @property
     def blind_since_ms(self) -> int:
         """Return since when it has read nothing newer; the collector's own start before its first poll."""
         return self.since_ms if self.seen_through_ms is None else self.seen_through_ms
 
     def is_behind(self, now_ms: int, limits: Limits) -> bool:
         """Whether it has not read the last `collector_behind_s`, for a poller the last `poller_behind_s`."""
-        reads_on = self.is_eye or Sense.HISTORY in self.senses
+        reads_on = Sense.TRANSACTIONS in self.senses or Sense.HISTORY in self.senses
         return now_ms > self.blind_since_ms + expected_ms(limits, reads_on=reads_on)
 
     def hides(self, sense: Sense, now_ms: int, limits: Limits) -> bool:
@@ -276,14 +271,13 @@ class Snapshot:
         for sense in {sense for collector in self.collectors for sense in collector.senses}:
             hidden[sense] = set()
         for collector in self.collectors:
-            scopes = set(self._gaps_of(collector))
+            scopes = {
+                collector.scope if gap.scope == EVERYWHERE else gap.scope
+                for gap in self.gaps
+                if gap.source == collector.name
+            }
             for sense in collector.senses:
                 hidden[sense] |= scopes
                 if collector.hides(sense, now_ms, limits):
                     hidden[sense].add(collector.scope)
         return Visibility({sense: frozenset(scopes) for sense, scopes in hidden.items()}, self.places)
-
-    def _gaps_of(self, collector: CollectorStatus) -> Iterable[str]:
-        for gap in self.gaps:
-            if gap.source == collector.name:
-                yield collector.scope if gap.scope == EVERYWHERE else gap.scope

@@ -239,11 +239,9 @@ def _steady(known: AlertState, now_ms: int, limits: Alerting) -> AlertState:
 
 
 def _missed(known: AlertState, ticks: int, now_ms: int) -> AlertState:
-    return (
-        known
-        if known.ticks >= ticks
-        else replace(known, ticks=ticks, seen_ms=known.seen_ms if known.ticks else now_ms)
-    )
+    if known.ticks >= ticks:
+        return known
+    return replace(known, ticks=ticks, seen_ms=known.seen_ms if known.ticks else now_ms)
 
 
 def _end(known: AlertState, now_ms: int, limits: Alerting) -> tuple[AlertState, list[StateChange]]:

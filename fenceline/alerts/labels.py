@@ -173,8 +173,10 @@ class MatcherSet:
         self._tests: list[tuple[Matcher, Callable[[str], bool]]] = []
         self.wrong = ""
         for matcher in self._matchers:
+            is_pattern = matcher.operator in ("=~", "!~")
             try:
-                self._tests.append((matcher, _test(matcher, compile_pattern)))
+                test = compile_pattern(matcher.value) if is_pattern else matcher.value.__eq__
+                self._tests.append((matcher, test))
             except ValueError as error:
                 self.wrong = self.wrong or str(error)
 
@@ -189,11 +191,6 @@ class MatcherSet:
 def matchers_text(matchers: Iterable[Sequence[str]]) -> str:
     """Return matchers in their syntax: `team="Payments", topic=~"orders.*"`."""
     return ", ".join(str(Matcher(*parts)) for parts in matchers)
-
-
-def _test(matcher: Matcher, compile_pattern: CompilePattern) -> Callable[[str], bool]:
-    is_pattern = matcher.operator in ("=~", "!~")
-    return compile_pattern(matcher.value) if is_pattern else matcher.value.__eq__
 
 
 def _meets(matcher: Matcher, test: Callable[[str], bool], labels: Mapping[str, str]) -> bool:

@@ -105,9 +105,8 @@ def _skipped_begin(change: Happened, known: View) -> str:
     if reason:
         return f"it {reason[1]}"
     if not change.now.firing:
-        return "it was over before anybody there was notified" + (
-            f": {change.before}" if change.before else ""
-        )
+        before = f": {change.before}" if change.before else ""
+        return f"it was over before anybody there was notified{before}"
     return ""
 
 

@@ -23,7 +23,6 @@ _RETRIEVERS = {
     "ClientCredentialsJwtRetriever": "client_credentials",
     "JwtBearerJwtRetriever": "urn:ietf:params:oauth:grant-type:jwt-bearer",
 }
-_TLS_VERSIONS = {"TLSv1.2", "TLSv1.3"}
 
 
 def same_value(name: str) -> Translate:
@@ -101,7 +100,7 @@ def _ciphers(value: str) -> Mapping[str, str]:
 
 
 def _versions(value: str) -> Mapping[str, str]:
-    if {item.strip() for item in value.split(",")} != _TLS_VERSIONS:
+    if {item.strip() for item in value.split(",")} != {"TLSv1.2", "TLSv1.3"}:
         raise BadOption("has no like in librdkafka, which takes TLSv1.2 and TLSv1.3: remove it")
     return {}
 

@@ -27,7 +27,6 @@ JOB_STATES = (
 )  # fmt: skip
 #: Maximum characters of a failure's reason: a trace has hundreds of lines.
 _LONGEST_REASON = 300
-_CLASSES = "io.debezium.connector."
 _HEARTBEAT, _TRANSACTION = "__debezium-heartbeat", "transaction"
 _CHANGELOG = "-changelog"
 
@@ -111,7 +110,7 @@ class DebeziumTopics(NamedTuple):
 def debezium_topics(config: Mapping[str, str]) -> DebeziumTopics | None:
     """Return the topics of a connector from its configuration; None for another connector than Debezium's."""
     prefix = config.get("topic.prefix") or config.get("database.server.name") or ""
-    if not config.get("connector.class", "").startswith(_CLASSES) or not prefix:
+    if not config.get("connector.class", "").startswith("io.debezium.connector.") or not prefix:
         return None
     delimiter = config.get("topic.delimiter") or "."
     heartbeat = config.get("topic.heartbeat.prefix") or config.get("heartbeat.topics.prefix") or _HEARTBEAT
@@ -235,11 +234,9 @@ def _failed(checkpoint: Any) -> ReportedCheckpoint | None:
 
 
 def _restored(checkpoint: Any) -> ReportedCheckpoint | None:
-    return (
-        None
-        if checkpoint is None
-        else ReportedCheckpoint(int(checkpoint["id"]), int(checkpoint["restore_timestamp"]))
-    )
+    if checkpoint is None:
+        return None
+    return ReportedCheckpoint(int(checkpoint["id"]), int(checkpoint["restore_timestamp"]))
 
 
 class EngineKind(StrEnum):

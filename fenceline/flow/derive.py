@@ -40,7 +40,7 @@ from fenceline.flow.observations import (
 from fenceline.formatting import count_noun
 from fenceline.grouping import grouped
 from fenceline.kafka.groups import GroupStatus
-from fenceline.series.histograms import Histogram, merge_histograms, quantile
+from fenceline.series.histograms import merge_histograms, quantile
 from fenceline.spark.records import QueryState
 
 #: Rules about an application's transaction, or about a query, whose findings mean blocked records.
@@ -87,11 +87,6 @@ def derive_flow(observed: FlowObservations) -> Flow:
     return _Derivation(observed).flow()
 
 
-def latency_of(histogram: Histogram) -> Latency:
-    """Return the 50th and the 95th percentile of a histogram."""
-    return Latency(quantile(histogram, 0.5), quantile(histogram, 0.95))
-
-
 class _Derivation:
     """One derivation, with lookups by key."""
 
@@ -124,7 +119,7 @@ class _Derivation:
                 yield self._written(source, writes, LinkKind.PRODUCES)
 
     def _written(self, source: NodeId, writes: TopicWrites, kind: LinkKind) -> FlowEdge:
-        health, reason = FlowHealth.OK, ""
+        health, reason, times = FlowHealth.OK, "", writes.unreadable_times
         if (writes.application, writes.topic) in self._observed.blocking:
             health, reason = FlowHealth.BLOCKED, "an open transaction blocks its LSO"
         elif writes.aborts > writes.commits and self._is_recent(writes):
@@ -136,7 +131,7 @@ class _Derivation:
             health,
             reason,
             rate=self._per_minute(writes.commits),
-            latency=latency_of(writes.unreadable_times),
+            latency=Latency(quantile(times, 0.5), quantile(times, 0.95)),
             last_ms=writes.last_ms,
         )
 
@@ -205,7 +200,8 @@ class _Derivation:
                 edge = FlowEdge(at, NodeId(NodeKind.TOPIC, topic), LinkKind.WRITES)
             else:
                 edge = self._written(at, known, LinkKind.WRITES)
-            yield _with_health(edge, health, reason) if health is not FlowHealth.OK else edge
+            worse = health_rank(health) > health_rank(edge.health)
+            yield replace(edge, health=health, reason=reason) if worse else edge
 
     def _shared_sinks(self, written: Mapping[str, Sequence[TopicWrites]]) -> None:
         for application, queries in self._sinks.items():
@@ -287,11 +283,6 @@ def _thing(subject: str) -> str:
     """Return the subject of a finding's node; a partition belongs to its topic."""
     kind, _, name = subject.partition(":")
     return f"topic:{name.rpartition('-')[0]}" if kind == "partition" else subject
-
-
-def _with_health(edge: FlowEdge, health: FlowHealth, reason: str) -> FlowEdge:
-    worse = health_rank(health) > health_rank(edge.health)
-    return replace(edge, health=health, reason=reason) if worse else edge
 
 
 def _group_health(reads: GroupReads) -> tuple[FlowHealth, str]:

@@ -336,8 +336,8 @@ def proof_document(cluster: str, proof: PipelineProof) -> dict[str, Any]:
         "verdict": proof.verdict,
         "statements": list(proof.statements),
         "guarantee": proof.guarantee,
-        "weakest": _link(proof.weakest),
-        "links": [_link(link) for link in proof.links],
+        "weakest": proof.weakest._asdict(),
+        "links": [link._asdict() for link in proof.links],
         "audits": [_audit(audit) for audit in proof.audits],
     }
 
@@ -346,7 +346,3 @@ def _audit(audit: AuditManifest) -> dict[str, Any]:
     """Return an audit without records' keys, which are payload."""
     document = {**asdict(audit), "verdict": audit.verdict}
     return {name: value for name, value in document.items() if name not in (LOSS_KEYS, DUPLICATE_KEYS)}
-
-
-def _link(link: LinkGuarantee) -> dict[str, str]:
-    return link._asdict()

@@ -11,7 +11,6 @@ from fenceline.flow.graph import (
     FlowEdge,
     FlowHealth,
     FlowNode,
-    Latency,
     NodeId,
     health_rank,
     nodes_after,
@@ -143,17 +142,13 @@ def _folded_edge(source: NodeId, target: NodeId, edges: Sequence[FlowEdge]) -> F
         return replace(worst, source=source, target=target)
     rates = [edge.rate for edge in edges if edge.rate is not None]
     groups = {edge.group for edge in edges}
+    latencies = [edge.latency for edge in edges if edge.latency.p95_ms is not None]
     return replace(
         worst,
         source=source,
         target=target,
         group=groups.pop() if len(groups) == 1 else "",
         rate=sum(rates) if rates else None,
-        latency=_slowest(edge.latency for edge in edges),
+        latency=max(latencies, key=lambda latency: latency.p95_ms or 0.0, default=UNKNOWN_LATENCY),
         last_ms=max((edge.last_ms for edge in edges if edge.last_ms is not None), default=None),
     )
-
-
-def _slowest(latencies: Iterable[Latency]) -> Latency:
-    known = [latency for latency in latencies if latency.p95_ms is not None]
-    return max(known, key=lambda latency: latency.p95_ms or 0.0, default=UNKNOWN_LATENCY)

@@ -202,7 +202,8 @@ def batch_evidence(batch_id: int, round_: int, links: Iterable[ChainLink]) -> It
     for link in links:
         if link.at_ms is not None:
             name = f"batch {batch_id:,} {link.link}"
-            yield EvidenceLine(link.at_ms, f"{name}: {link.evidence}", _file(link.link, batch_id, round_))
+            file = _FILES[link.link].replace("N", str(batch_id)).replace("R", str(round_))
+            yield EvidenceLine(link.at_ms, f"{name}: {link.evidence}", file)
 
 
 def driver_evidence(name: str, driver: Driver) -> Iterator[EvidenceLine]:
@@ -240,7 +241,3 @@ def source_of(rule: str) -> str:
     needs = RULES[rule].needs if rule in RULES else frozenset()
     source = next((words for sense, words in _SOURCES if sense in needs), "")
     return source or ("collectors" if rule.startswith(("collector", "coordinator")) else "listener")
-
-
-def _file(step: BatchStep, batch_id: int, round_: int) -> str:
-    return _FILES[step].replace("N", str(batch_id)).replace("R", str(round_))

@@ -18,7 +18,6 @@ _MARKUP = re.compile(
 )
 #: Block markup at the begin of a line: a heading, a quotation, a list, a rule.
 _BLOCK = re.compile(r"^(\d{0,9})([#>+=.)-])")
-_BEHIND = r"\1\\\2"
 
 
 #: Name and text of each fact.
@@ -32,7 +31,7 @@ def incident_markdown(number: int, headline: str, facts: Facts, sections: Sectio
     """Return a report as Markdown; users' texts cannot begin markup."""
     lines = [f"# Incident {number}: {_escaped(headline)}", ""]
     # Together: "[1]" before a colon defines a link.
-    lines += ["- " + _BLOCK.sub(_BEHIND, _escaped(f"{name}: {text}")) for name, text in facts]
+    lines += ["- " + _BLOCK.sub(r"\1\\\2", _escaped(f"{name}: {text}")) for name, text in facts]
     for title, rows in sections:
         if rows:
             lines += ["", f"## {title}", *(f"- {utc_text(at_ms)} {_escaped(text)}" for at_ms, text in rows)]

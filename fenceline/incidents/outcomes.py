@@ -102,10 +102,8 @@ def _completes_on_restart(facts: IncidentFacts, now_ms: int) -> bool:
 def _batch_rows(
     facts: IncidentFacts, batches: StuckBatches, effects: Mapping[str, Effect] | None, now_ms: int
 ) -> Iterator[OutcomeRow]:
-    rows, can_act = (
-        count_noun(batches.rows, "row"),
-        effects is not None or _completes_on_restart(facts, now_ms),
-    )
+    rows = count_noun(batches.rows, "row")
+    can_act = effects is not None or _completes_on_restart(facts, now_ms)
     committed = (effects or {}).get("records_committed")
     number = batches.rows if committed is None or committed.amount is None else committed.amount
     acted = Outcome(f"{number:,} committed", "ok") if can_act else None

@@ -217,12 +217,10 @@ def _batch_consequence(facts: IncidentFacts, batches: StuckBatches, now_ms: int)
 
 
 def _open_title(facts: IncidentFacts) -> Sentence:
-    usual = (
-        ""
-        if facts.usual_ms is None
-        else f"; its commits usually take up to {format_duration(facts.usual_ms)}"
-    )
-    return (f"{_blocks(facts)} for ", Age(facts.since_ms), *([usual] if usual else []))
+    title = (f"{_blocks(facts)} for ", Age(facts.since_ms))
+    if facts.usual_ms is None:
+        return title
+    return (*title, f"; its commits usually take up to {format_duration(facts.usual_ms)}")
 
 
 def _blocks(facts: IncidentFacts) -> str:

@@ -102,28 +102,21 @@ def _unstable(
     how_bad: Severity,
 ) -> Finding:
     names = [str(offset) for offset in pending]
-    sure = all(blocker.certain for blocker in blockers)
-    by = (
-        f"{'pending in' if sure else 'pending, probably in'} {list_names(_names(blockers))}"
-        if blockers
-        else ("their transaction is not known")
-    )
+    offsets, since = f"its offsets of {list_names(names)}", format_clock(since_ms)
+    if blockers:
+        how = "pending in" if all(blocker.certain for blocker in blockers) else "pending, probably in"
+        evidence = f"{offsets} are {how} {list_names(_names(blockers))}, open since {since}"
+        remedy = f"See {list_names(_names(blockers))}."
+    else:
+        evidence = f"{offsets} have been pending since {since}; their transaction is not known"
+        remedy = "Look for a read-process-write transaction."
     return claim(
         subject=f"group:{group.group_id}",
         severity=how_bad,
         since_ms=since_ms,
         summary=f"{group.group_id} has unstable offsets (UNSTABLE_OFFSET_COMMIT)",
-        evidence=f"its offsets of {list_names(names)} are {by}, open since {format_clock(since_ms)}"
-        if blockers
-        else f"its offsets of {list_names(names)} have been pending since {format_clock(since_ms)}; {by}",
-        next_step=(
-            "A consumer of this group cannot start before that transaction ends. "
-            + (
-                f"See {list_names(_names(blockers))}."
-                if blockers
-                else "Look for a read-process-write transaction."
-            )
-        ),
+        evidence=evidence,
+        next_step=f"A consumer of this group cannot start before that transaction ends. {remedy}",
         affected=(*(f"partition:{name}" for name in names), *_subjects(blockers)),
     )
 

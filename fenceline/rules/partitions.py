@@ -78,12 +78,9 @@ def _held(partition: PinnedPartition) -> str:
 
 
 def _accusation(pin: Pin) -> str:
-    return f"{_producer(pin)}, open at offset {pin.start_offset:,}: {verdict_reason(pin.ground)}"
-
-
-def _producer(pin: Pin) -> str:
     named = f" ({pin.transactional_id})" if pin.transactional_id else ""
-    return f"producer id {pin.producer_id}{named}, epoch {pin.producer_epoch}"
+    producer = f"producer id {pin.producer_id}{named}, epoch {pin.producer_epoch}"
+    return f"{producer}, open at offset {pin.start_offset:,}: {verdict_reason(pin.ground)}"
 
 
 def _blocker(pins: Sequence[Pin]) -> str:
@@ -216,7 +213,7 @@ def names_of(blockers: Iterable[GroupBlocker]) -> Collection[str]:
 
 def first_id(partition: PinnedPartition) -> str:
     """Return the transactional id of the first transaction in a partition, "" if unknown."""
-    first = min(partition.pins, key=lambda pin: pin.start_offset, default=None)
+    first = min(partition.pins, key=_by_offset, default=None)
     return "" if first is None else first.transactional_id
 
 

@@ -185,11 +185,10 @@ def _soon(
 ) -> Finding:
     first, left_s = min(soon, key=lambda reader: reader[1])
     at_ms = (now_ms + int(left_s * 1_000)) // _GUESSED_MS * _GUESSED_MS
-    how_bad = before_loss(at_ms, now_ms=now_ms, limits=limits)
     names = [str(position) for position, _ in soon]
     return claim(
         subject=query.subject,
-        severity=how_bad,
+        severity=before_loss(at_ms, now_ms=now_ms, limits=limits),
         since_ms=None,
         summary=f"Records of {list_names(names)} will be deleted before {query.name} has read them",
         evidence=(

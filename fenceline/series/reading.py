@@ -23,7 +23,7 @@ from fenceline.series.points import (
     known_values,
     values_at,
 )
-from fenceline.series.rollup import SeriesTile, as_of_end, greater_known
+from fenceline.series.rollup import SeriesTile, as_of_end, greater_known, join_buckets
 
 #: Maximum steps of a range.
 MOST_STEPS = 500
@@ -109,13 +109,7 @@ class SeriesReading:
         merged: dict[int, SeriesBucket] = {}
         for step in self.steps:
             key = step.at_ms // (times * self.plan.step_ms)
-            before = merged.get(key)
-            wider = (
-                step
-                if before is None
-                else before._replace(extents=tuple(map(join_extents, before.extents, step.extents)))
-            )
-            merged[key] = wider
+            merged[key] = join_buckets(merged[key], step) if key in merged else step
         return list(merged.values())
 
 

@@ -198,7 +198,7 @@ def merge_buckets(
         held_ms = min(until_ms if later is None else later.at_ms, at_ms + coarser.span_ms)
         whole = SeriesBucket(at_ms, _held(kind, bucket, finer, held_ms, later))
         if merged and merged[-1].at_ms == at_ms:
-            merged[-1] = _merged(merged[-1], whole)
+            merged[-1] = join_buckets(merged[-1], whole)
         else:
             merged.append(whole)
     return merged
@@ -210,11 +210,9 @@ def _held(
     """Return the extents of a bucket with its last figures' values until an instant."""
     known = as_of_end(bucket, finer)
     values = values_at(kind, known, until_ms, later)
-    return (
-        bucket.extents
-        if values == known.values
-        else tuple(map(join_extents, bucket.extents, extents_of(values)))
-    )
+    if values == known.values:
+        return bucket.extents
+    return tuple(map(join_extents, bucket.extents, extents_of(values)))
 
 
 def as_of_end(bucket: SeriesBucket, resolution: Resolution) -> SeriesPoint:
@@ -226,7 +224,8 @@ def greater_known(one: int | None, other: int | None) -> int | None:
     return max((value for value in (one, other) if value is not None), default=None)
 
 
-def _merged(one: SeriesBucket, later: SeriesBucket) -> SeriesBucket:
+def join_buckets(one: SeriesBucket, later: SeriesBucket) -> SeriesBucket:
+    """Return two consecutive buckets as one, which begins with the first."""
     return one._replace(extents=tuple(map(join_extents, one.extents, later.extents)))
 
 
@@ -234,7 +233,7 @@ def _add(opened: list[SeriesBucket], bucket: SeriesBucket) -> list[SeriesBucket]
     """Add a bucket to the open ones; return the buckets that were closed for it."""
     if opened and opened[-1].at_ms == bucket.at_ms:
         # Points that were closed earlier began its minute.
-        opened[-1] = _merged(opened[-1], bucket)
+        opened[-1] = join_buckets(opened[-1], bucket)
         return []
     if len(opened) < MOST_BUCKETS:
         opened.append(bucket)

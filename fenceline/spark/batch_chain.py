@@ -308,9 +308,10 @@ def _coordinator_part(ended: Sequence[EndedTransaction]) -> Iterator[str]:
         if number := sum(transaction.fate is fate for transaction in ended):
             yield words.format(number)
     unknown = [transaction for transaction in ended if transaction.fate is TransactionFate.UNKNOWN]
-    if again := sum(transaction.id_used_again for transaction in unknown):
+    again = sum(transaction.id_used_again for transaction in unknown)
+    if again:
         yield f"{again} not confirmed by a coordinator: {_ids(again)} used again since"
-    if unseen := len(unknown) - sum(transaction.id_used_again for transaction in unknown):
+    if unseen := len(unknown) - again:
         yield f"{unseen} not confirmed by a coordinator: no record of {_ids(unseen)} is known"
 
 

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from fenceline.compat import SLOTS
 
 _NAME = re.compile(r"([0-9]{1,18})(?:_([0-9A-Za-z-]+))?\.(delta|snapshot|changelog|zip)", re.ASCII)
-_SNAPSHOTS = frozenset({"snapshot", "zip"})
 #: Maximum named missing versions of a chain.
 MOST_MISSING = 5
 #: The single store of an operator; its files are in the partition's folder itself.
@@ -45,7 +44,7 @@ def decode_state_file(name: str, size: int) -> StateFile | None:
     if match is None:
         return None
     version, unique_id, kind = match.groups()
-    return StateFile(int(version), kind in _SNAPSHOTS, unique_id or "", size)
+    return StateFile(int(version), kind in ("snapshot", "zip"), unique_id or "", size)
 
 
 class StateChain(NamedTuple):

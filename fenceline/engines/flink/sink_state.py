@@ -297,11 +297,8 @@ def read_producer(
 
 def read_hint(header: bytes, entry: bytes) -> int:
     """Return the first id never used by any subtask (`NextTransactionalIdHint`)."""
-    _expect(
-        _version(DataInput(header, max(header.find(_utf(_HINT)), 0)), _HINT),
-        _SNAPSHOT_VERSION,
-        "NextTransactionalIdHintSerializer",
-    )
+    snapshot = DataInput(header, max(header.find(_utf(_HINT)), 0))
+    _expect(_version(snapshot, _HINT), _SNAPSHOT_VERSION, "NextTransactionalIdHintSerializer")
     source = DataInput(entry)
     next_free = source.read_long()
     # The parallelism, which is also in the operator.
