@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from fenceline.compat import zip_equal
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 #: The columns of the two hashes, which the sink adds to its rows and does not write.
 _COLUMNS = ("_fenceline_digest_1", "_fenceline_digest_2")
@@ -22,8 +22,16 @@ _MODULUS = 1 << 64
 
 
 def with_digests(rows: DataFrame) -> DataFrame:
-    """Return rows of the sink, or of Kafka's source, with the two hashes of each."""
-    return rows.withColumns(dict(zip_equal(_COLUMNS, _hashes(rows))))
+    """Return rows of the sink, or of Kafka's source, with the two hashes of each, of text as bytes.
+
+    The second hash tells a null key from a null value.
+    """
+    nothing = f.lit(None)
+    key, value = (
+        (f.col(name) if name in rows.columns else nothing).cast("binary") for name in ("key", "value")
+    )
+    hashes = f.xxhash64(key, value), f.xxhash64(value, key, key.isNull())
+    return rows.withColumns(dict(zip_equal(_COLUMNS, hashes)))
 
 
 class RunningDigest:
@@ -34,26 +42,14 @@ class RunningDigest:
         """Yield Arrow batches; add the hashes of batches that have the columns of `with_digests`."""
         for batch in batches:
             if set(_COLUMNS) <= set(batch.schema.names):
-                self._add([_sum(batch.column(name)) for name in _COLUMNS])
+                sums = [_sum(batch.column(name)) for name in _COLUMNS]
+                self._sums = [sum(pair) for pair in zip_equal(self._sums or [0, 0], sums)]
             yield batch
 
     @property
     def as_hex(self) -> str | None:
         """Return the digest so far; None without any hashes."""
         return None if self._sums is None else "".join(f"{total % _MODULUS:016x}" for total in self._sums)
-
-    def _add(self, sums: list[int]) -> None:
-        before = self._sums or [0, 0]
-        self._sums = [sum(pair) for pair in zip_equal(before, sums)]
-
-
-def _hashes(rows: DataFrame) -> tuple[Column, Column]:
-    """Return the two hashes, of text as bytes; the second one tells a null key from a null value."""
-    nothing = f.lit(None)
-    key, value = (
-        (f.col(name) if name in rows.columns else nothing).cast("binary") for name in ("key", "value")
-    )
-    return f.xxhash64(key, value), f.xxhash64(value, key, key.isNull())
 
 
 def _sum(column: Any) -> int:

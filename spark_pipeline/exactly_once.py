@@ -245,7 +245,9 @@ def prepare_rows(spark: SparkSession, chosen: Arguments) -> DataFrame:
     require_topics(chosen)
     rows = read_input(spark, chosen)
     if rows is None:
-        raise Stopped(_no_connector(spark))
+        scala = str(_jvm(spark).scala.util.Properties.versionNumberString()).rpartition(".")[0]
+        package = CONNECTOR.format(scala=scala, spark=spark.version)
+        raise Stopped(f"Spark has no Kafka connector: give spark-submit `--packages {package}`")
     return for_sink(spark, rows, chosen)
 
 
@@ -277,12 +279,6 @@ def require_topics(chosen: Arguments, timeout_s: float = 10) -> None:
             raise Stopped(
                 f"no topic {topic} ({option}) that this principal may see: create it, or grant DESCRIBE"
             )
-
-
-def _no_connector(spark: SparkSession) -> str:
-    scala = str(_jvm(spark).scala.util.Properties.versionNumberString()).rpartition(".")[0]
-    package = CONNECTOR.format(scala=scala, spark=spark.version)
-    return f"Spark has no Kafka connector: give spark-submit `--packages {package}`"
 
 
 def attach_listener(spark: SparkSession, chosen: Arguments) -> None:

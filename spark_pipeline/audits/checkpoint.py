@@ -95,12 +95,11 @@ class AuditedCheckpoint:
     def _start(self, source: InputRange, batch_id: int) -> Positions | None:
         if source.start is not None:
             return parse_positions(source.start)
-        return self._initial(source.source) if batch_id == 0 else None
-
-    def _initial(self, source: str) -> Positions | None:
-        raw = self._root.subfolder("sources").subfolder(source).read("0")
-        offsets = None if raw is None else decode_initial_offsets(f"sources/{source}/0", raw)
-        return None if isinstance(offsets, Broken) else offsets
+        if batch_id != 0:
+            return None
+        raw = self._root.subfolder("sources").subfolder(source.source).read("0")
+        initial = None if raw is None else decode_initial_offsets(f"sources/{source.source}/0", raw)
+        return None if isinstance(initial, Broken) else initial
 
 
 def consumed_by_query(checkpoint: AuditedCheckpoint) -> tuple[Mapping[TopicPartition, int], int]:

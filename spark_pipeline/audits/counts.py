@@ -83,11 +83,10 @@ def audit_counts(
     index = LedgerIndex(checkpoint.read_ledger())
     first = _first_batch(before, ledger, done, finished)
     settled = done.settled(first, finished)
-    positions = (
-        {TopicPartition(position.topic, position.partition): position for position in before.positions}
-        if before
-        else {}
-    )
+    positions = {
+        TopicPartition(position.topic, position.partition): position
+        for position in (before.positions if before else ())
+    }
     output = _read_output(spark, options, targets, positions)
     reads, sources = _read_inputs(spark, checkpoint, options, done, settled)
     again = runs_again(index, output, first)

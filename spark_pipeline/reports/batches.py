@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 #: Manifests to keep: the newest micro-batch's, and twenty before.
 _KEPT = 21
-_IN = ("partition", "offset", "key", "value", "at_ms", "is_record")
 #: Number of parts of one level that merge into one part of the next.
 FAN = 16
 #: Parts of this level are not merged: they hold some days of a job that runs once a minute.
@@ -242,7 +241,7 @@ def fold_batches(records: DataFrame, known: DataFrame | None, start: Start, task
         return fold_rows(start, batches)
 
     ordered = rows.repartition(tasks, "partition").sortWithinPartitions("partition", "is_record", "offset")
-    return ordered.select(*_IN).mapInArrow(task, DDL)
+    return ordered.mapInArrow(task, DDL)
 
 
 def merge_due(parts: Sequence[ReportPart]) -> list[ReportPart]:
@@ -251,13 +250,12 @@ def merge_due(parts: Sequence[ReportPart]) -> list[ReportPart]:
     The next part has level 0; a full level includes all lower levels.
     """
     due: list[ReportPart] = []
-    more = 1
     for level in range(HIGHEST):
         held = [part for part in parts if part.level == level]
-        if len(held) + more < FAN:
+        # One more comes to them: the next part, or what the level below merges into.
+        if len(held) + 1 < FAN:
             break
         due += held
-        more = 1
     return due
 
 

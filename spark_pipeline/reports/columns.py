@@ -8,6 +8,7 @@ Spark job that writes once. Columns of nulls cost Parquet nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -187,19 +188,15 @@ class _Sums:
     def sums_by(self, holders: Any) -> tuple[Any, dict[str, Any]]:
         """Return the holder of each row, and the rows' columns without the holders' names."""
         groups, group = np.unique(holders * len(self._days) + self._day, return_inverse=True)
-        weights = self._weights
+        weights, as_buckets = self._weights, methodcaller("cast", pa.int32())
         return groups // len(self._days), {
             "day": _words(self._days).take(pa.array(groups % len(self._days))),
             "commits": _added(group, weights * (self._kinds == _COMMIT)),
             "aborts": _added(group, weights * _ABORTS[self._kinds]),
             "epochs": _added(group, weights * self._raised),
-            "counts": _map(group, len(groups), self._kinds, weights, lambda codes: _KINDS.take(codes)),
-            "open_times": _map(
-                group, len(groups), self._opened, weights, lambda codes: codes.cast(pa.int32())
-            ),
-            "marker_times": _map(
-                group, len(groups), self._marked, weights, lambda codes: codes.cast(pa.int32())
-            ),
+            "counts": _map(group, len(groups), self._kinds, weights, _KINDS.take),
+            "open_times": _map(group, len(groups), self._opened, weights, as_buckets),
+            "marker_times": _map(group, len(groups), self._marked, weights, as_buckets),
         }
 
 

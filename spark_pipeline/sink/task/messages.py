@@ -120,7 +120,7 @@ class Fields:
     def __init__(self, batch: pa.RecordBatch) -> None:
         key, value, headers = _bytes_of(batch, "key"), _bytes_of(batch, "value"), _headers_of(batch)
         self._held = key, value, headers
-        self._partitions = _numbers(batch, "partition", ANY_PARTITION)
+        self._partitions = _partitions(batch)
         self._lengths = headers.counts + len(_EACH)
         self._starts = np.cumsum(self._lengths) - self._lengths
         self._array = np.zeros(int(self._lengths.sum()), _FIELD)
@@ -220,10 +220,10 @@ def _first_null(column: pa.Array) -> int:
     return int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
 
 
-def _numbers(batch: pa.RecordBatch, name: str, default: int) -> Any:
-    if name not in batch.schema.names:
-        return np.full(batch.num_rows, default)
-    return pc.fill_null(batch.column(name), default).to_numpy(zero_copy_only=False)
+def _partitions(batch: pa.RecordBatch) -> Any:
+    if "partition" not in batch.schema.names:
+        return np.full(batch.num_rows, ANY_PARTITION)
+    return pc.fill_null(batch.column("partition"), ANY_PARTITION).to_numpy(zero_copy_only=False)
 
 
 def _timestamps(batch: pa.RecordBatch) -> Any:
