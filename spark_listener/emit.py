@@ -178,8 +178,8 @@ class Emitter(threading.Thread):
                 self._failed(Trouble(f"{type(error).__name__}: {error}"))
             if stopping and (not self._pause or not self._rest()):
                 break
-        for hand in (self._own, *self._left):
-            hand.spool.close()
+        for reader in (self._own, *self._left):
+            reader.spool.close()
 
     def _rest(self) -> float:
         """Return the seconds until the next round."""
@@ -195,8 +195,8 @@ class Emitter(threading.Thread):
             self._adopt_at = now + self._pace.adopt_every
         self._make_room()
         try:
-            for hand in [segment for segment in self._left if segment.rest_until <= now]:
-                self._deliver_left(hand)
+            for reader in [left for left in self._left if left.rest_until <= now]:
+                self._deliver_left(reader)
             while self._deliver(self._own):
                 pass
             self._beat()
@@ -210,73 +210,73 @@ class Emitter(threading.Thread):
         if time.monotonic() - self._beat_at >= self._pace.alive_every and self._alive():
             self._post(self._own, [])
 
-    def _deliver_left(self, hand: _SpoolReader) -> None:
+    def _deliver_left(self, reader: _SpoolReader) -> None:
         """Deliver the leftover spool of an ended driver; a refusal of it does not concern our own events."""
         try:
-            while self._deliver(hand):
+            while self._deliver(reader):
                 # Another driver's hour of events must not delay the report that our own queries run.
                 self._beat()
         except Trouble as trouble:
             if not trouble.refused:
                 raise
-            hand.rest_until = time.monotonic() + self._pace.refused_pause
+            reader.rest_until = time.monotonic() + self._pace.refused_pause
             return
         # An unreadable end is no reason to keep the spool.
-        hand.spool.trim(0)
-        hand.spool.close()
-        self._left.remove(hand)
+        reader.spool.trim(0)
+        reader.spool.close()
+        self._left.remove(reader)
 
     def _make_room(self) -> None:
         """Limit leftovers to the space that our own events leave."""
         room = self._most_bytes - self._own.spool.size
-        for hand in reversed(self._left):
-            hand.spool.trim(max(0, room))
-            room -= hand.spool.size
+        for reader in reversed(self._left):
+            reader.spool.trim(max(0, room))
+            room -= reader.spool.size
 
-    def _deliver(self, hand: _SpoolReader) -> bool:
+    def _deliver(self, reader: _SpoolReader) -> bool:
         """Post the next events of a spool; return whether it had any. Raises `Trouble`."""
-        if not hand.events:
-            hand.events = hand.spool.read(_MOST_EVENTS, _MOST_BYTES)
-        part = hand.events[: hand.most]
+        if not reader.events:
+            reader.events = reader.spool.read(_MOST_EVENTS, _MOST_BYTES)
+        part = reader.events[: reader.most]
         if not part:
             return False
         try:
-            self._post(hand, part)
+            self._post(reader, part)
         except Trouble as trouble:
             if not trouble.too_large:
                 raise
             if len(part) > 1:
-                hand.most = len(part) // 2
+                reader.most = len(part) // 2
                 return True
-            hand.given_up += 1
+            reader.given_up += 1
             log.warning("Fenceline does not take an event of %d bytes: %s", len(part[0].text), trouble)
-        hand.spool.ack(part[-1])
-        del hand.events[: len(part)]
-        hand.most = min(_MOST_EVENTS, hand.most * 2)
+        reader.spool.ack(part[-1])
+        del reader.events[: len(part)]
+        reader.most = min(_MOST_EVENTS, reader.most * 2)
         return True
 
-    def _post(self, hand: _SpoolReader, events: list[SpooledEvent]) -> None:
+    def _post(self, reader: _SpoolReader, events: list[SpooledEvent]) -> None:
         if self._stop_at is not None and time.monotonic() >= self._stop_at:
             raise Trouble("there is no more time", 0.001)
-        body = self._document(hand, events)
+        body = self._document(reader, events)
         try:
             answer = post_document(self._url, read_secret(self._token), body, self._timeout())
         except (OSError, HTTPException, ValueError) as error:
             raise Trouble(f"Fenceline at {self._url} cannot be reached: {error}") from None
         self._check(answer)
-        if hand is self._own:
+        if reader is self._own:
             self._beat_at = time.monotonic()
 
     def _timeout(self) -> float:
         left = self._pace.timeout if self._stop_at is None else self._stop_at - time.monotonic()
         return max(0.05, min(self._pace.timeout, left))
 
-    def _document(self, hand: _SpoolReader, events: list[SpooledEvent]) -> bytes:
+    def _document(self, reader: _SpoolReader, events: list[SpooledEvent]) -> bytes:
         """Return the document to post. Events are embedded as they were written."""
         sent_ms = time.time_ns() // 1_000_000
-        spool, own = hand.spool, hand is self._own
+        spool, own = reader.spool, reader is self._own
         report = {
-            "dropped": spool.dropped + hand.given_up,
+            "dropped": spool.dropped + reader.given_up,
             "spooled": spool.waiting,
             "oldest_age_ms": max(0, sent_ms - events[0].at_ms) if events else None,
             "bytes": spool.size,
@@ -293,11 +293,12 @@ class Emitter(threading.Thread):
     def _check(self, answer: Answer) -> None:
         """Raise `Trouble` unless Fenceline has confirmed the events."""
         if answer.status == 200 and (taken := _taken(answer.body)) is not None:
-            for segment in taken[:3]:
-                log.warning("Fenceline cannot use an event: %s", segment)
+            for refusal in taken[:3]:
+                log.warning("Fenceline cannot use an event: %s", refusal)
             return
-        why = f"Fenceline at {self._url} answers {answer.status}{_detail(answer.body)}"
-        if answer.status == 413 or (answer.status == 400 and _detail(answer.body)):
+        detail = _detail(answer.body)
+        why = f"Fenceline at {self._url} answers {answer.status}{detail}"
+        if answer.status == 413 or (answer.status == 400 and detail):
             raise Trouble(why, too_large=True)
         if answer.status == 429 or answer.status >= 500:
             raise Trouble(why, _seconds(answer.retry_after))
