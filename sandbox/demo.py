@@ -52,12 +52,11 @@ def make_orders(name: str) -> Callable[[int], Records]:
     def make(number: int) -> Records:
         for line in range(_dice.randint(1, 4)):
             order = f"{name}-{number}-{line}"
-            value = {"order": order, "item": _dice.choice(_ITEMS), "quantity": _dice.randint(1, 9)}
-            yield (
-                "orders",
-                order,
-                {**value, "price": _dice.randint(200, 9900), "country": _dice.choice(_COUNTRIES)},
-            )
+            value: dict[str, object] = {
+                "order": order, "item": _dice.choice(_ITEMS), "quantity": _dice.randint(1, 9),
+                "price": _dice.randint(200, 9900), "country": _dice.choice(_COUNTRIES),
+            }  # fmt: skip
+            yield "orders", order, value
 
     return make
 

@@ -22,6 +22,7 @@ import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,13 +93,9 @@ def _fingerprint(java: Java, jars: Sequence[Path]) -> str:
 
 def archive_environment(java: Java, progress: Progress) -> dict[str, str]:
     """Return the variable with which this Python's drivers use the archive; makes it at the first call."""
-
-    def train(folder: Path, options: Sequence[str]) -> None:
-        _train(java, folder, options)
-
     home = _home()
     jars, name = sorted((home / "jars").glob("*.jar")), f"spark-{version('pyspark')}"
-    return {VARIABLE: " ".join(archive_options(name, home, java, jars, train, progress))}
+    return {VARIABLE: " ".join(archive_options(name, home, java, jars, partial(_train, java), progress))}
 
 
 def _home() -> Path:

@@ -249,15 +249,13 @@ class _Keeper:
             while (process := self._start()) and not self._run(process):
                 pass
         except (SandboxError, OSError) as error:
-            self._cannot_run(f"{self.part.name}: {error}")
+            reason = f"{self.part.name}: {error}"
+            if self.part.essential:
+                self._supervisor.give_up(reason)
+            else:
+                print_line(f"{reason} (everything else runs on without it)")
         finally:
             self.process = None
-
-    def _cannot_run(self, reason: str) -> None:
-        if self.part.essential:
-            self._supervisor.give_up(reason)
-        else:
-            print_line(f"{reason} (everything else runs on without it)")
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         """Start the part; return None if the stack is stopping."""

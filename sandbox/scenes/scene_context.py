@@ -21,7 +21,6 @@ Report = Callable[[str], None]
 #: The brokers' part names in `make up`: a single one, or by node id.
 _BROKER = re.compile(r"kafka(?:-(\d+))?")
 ANY_PARTITION = -1
-_VALUE = b'{"demo": true}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ def steady_input(bootstrap: str, topic: str, *partitions: int) -> Iterator[None]
         number = 0
         while not stop.wait(0.02):
             partition = partitions[number % len(partitions)] if partitions else ANY_PARTITION
-            producer.produce(topic, key=str(number % 50), value=_VALUE, partition=partition)
+            producer.produce(topic, key=str(number % 50), value=b'{"demo": true}', partition=partition)
             producer.poll(0)
             number += 1
 

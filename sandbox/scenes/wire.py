@@ -70,8 +70,13 @@ class CoordinatorConnection:
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self.transactional_id = transactional_id
-        with Connection(bootstrap) as any_broker:
-            self.node_id, self.address = _find(any_broker, transactional_id)
+        request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION)
+        with Connection(bootstrap) as broker:
+            # The first question creates `__transaction_state`.
+            found = _repeated(lambda: broker.send_request(request, FindCoordinatorResponse, _FIND))
+        if found.error_code:
+            raise CoordinatorRefused("FindCoordinator", found.error_code)
+        self.node_id, self.address = found.node_id, f"{found.host}:{found.port}"
         self._connection = Connection(self.address)
 
     def __enter__(self) -> Self:
@@ -198,15 +203,6 @@ def produce_records(
     if answer.error_code:
         raise CoordinatorRefused("Produce", answer.error_code)
     return int(answer.base_offset)
-
-
-def _find(broker: Connection, transactional_id: str) -> tuple[int, str]:
-    """Return the coordinator's node id and `host:port`; the first question creates `__transaction_state`."""
-    request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION)
-    coordinator = _repeated(lambda: broker.send_request(request, FindCoordinatorResponse, _FIND))
-    if coordinator.error_code:
-        raise CoordinatorRefused("FindCoordinator", coordinator.error_code)
-    return coordinator.node_id, f"{coordinator.host}:{coordinator.port}"
 
 
 class Connection:
