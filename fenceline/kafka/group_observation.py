@@ -1,6 +1,6 @@
 """Derive each group's state in each partition from one poll of all consumer groups. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -283,23 +283,18 @@ def _commits(
     return commits or (Commit(now_ms, offset),)
 
 
-def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[EndOffset]:
-    """Return the end offsets over time: the partition's history, else derived from this group's polls."""
-    known: Iterable[EndOffset] = around.ends or [
-        EndOffset(p.at_ms, p.offset + p.lag, p.offset + p.lag) for p in points[:-1]
-    ]
-    offsets = around.offsets
-    newest = [EndOffset(now_ms, offsets.lso, offsets.high_watermark)] if offsets else []
-    return [*known, *newest]
-
-
 def _unread_ms(
     offset: int | None, around: Around, points: Sequence[Point], now_ms: int, *, committed: bool = True
 ) -> int | None:
     """Return the age of the record at `offset`; None if it does not exist or is older than the history."""
     if offset is None or around.offsets is None:
         return None
-    passed = ends.passed_ms(_all_ends(around, points, now_ms), offset, committed=committed)
+    # The partition's history, else what this group's polls show of it.
+    known = around.ends or [
+        EndOffset(point.at_ms, point.offset + point.lag, point.offset + point.lag) for point in points[:-1]
+    ]
+    newest = EndOffset(now_ms, around.offsets.lso, around.offsets.high_watermark)
+    passed = ends.passed_ms([*known, newest], offset, committed=committed)
     return None if passed is None else max(0, now_ms - passed)
 
 

@@ -128,7 +128,11 @@ class _Inference:
         self.last, self.now = last, now
         later = filter(self._is_later, markers)
         self.markers = {where: list(own) for where, own in groupby(later, key=lambda marker: marker.where)}
-        self.own = self._choose_own()
+        held = set(expand_partitions(last.partitions or ()))
+        of_held = [own for where, own in self.markers.items() if where in held or not held]
+        #: The markers of the partition with the fewest: one for each transaction there. Other partitions may
+        #: have a late marker of a transaction already counted.
+        self.own: list[EndMarker] = min(of_held, key=len, default=[])
         self.found: list[InferredRecord] = []
 
     def infer(self) -> Sequence[InferredRecord]:
@@ -155,15 +159,6 @@ class _Inference:
         """Whether a marker may end a transaction after the last report, by its epoch."""
         raised = self.last.state in _COMPLETE and self.last.client_version == 2
         return marker.producer_epoch >= self.last.producer_epoch + raised
-
-    def _choose_own(self) -> list[EndMarker]:
-        """Return the markers of the partition with the fewest: one for each transaction there.
-
-        Other partitions may have a late marker of a transaction already counted.
-        """
-        held = set(expand_partitions(self.last.partitions or ()))
-        own = [markers for where, markers in self.markers.items() if where in held or not held]
-        return min(own, key=len, default=[])
 
     def _add(self, record: TransactionRecord, reported: bool, completed_ms: int | None = None) -> None:
         self.found.append(InferredRecord(record, reported, completed_ms))
