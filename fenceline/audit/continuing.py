@@ -92,18 +92,16 @@ def _newest_first(
     by_id: dict[int, AuditedBatch] = {}
     for batch in (*audited, *waiting):
         old = by_id.get(batch.batch_id)
-        by_id[batch.batch_id] = batch if old is None else _with_duplicates(old, batch)
+        if old is not None:
+            # Records of an audited batch were found once more.
+            batch = replace(
+                old,
+                verdict=AuditVerdict.VIOLATED,
+                duplicated=(old.duplicated or 0) + (batch.duplicated or 0),
+                duplicates=(*old.duplicates, *batch.duplicates),
+            )
+        by_id[batch.batch_id] = batch
     return tuple(by_id[number] for number in sorted(by_id, reverse=True))[:MOST_BATCHES]
-
-
-def _with_duplicates(old: AuditedBatch, again: AuditedBatch) -> AuditedBatch:
-    """Return an audited batch whose records were found once more."""
-    return replace(
-        old,
-        verdict=AuditVerdict.VIOLATED,
-        duplicated=(old.duplicated or 0) + (again.duplicated or 0),
-        duplicates=(*old.duplicates, *again.duplicates),
-    )
 
 
 def _with_batch(manifest: AuditManifest, batch: AuditedBatch) -> AuditManifest:

@@ -55,8 +55,13 @@ class FactsReader:
     ) -> None:
         self._snapshot, self._now_ms, self._limits = snapshot, now_ms, limits
         self._queries = {query.subject: query for query in snapshot.queries}
-        self._silent = _silent_since(snapshot)
         self._blocked = blocked
+        #: The last writes of open transactions' producers, from the leaders' producer lists.
+        self._silent: dict[str, int] = {}
+        for pin in (pin for partition in snapshot.partitions for pin in partition.pins):
+            if pin.transactional_id and pin.seen_ms is not None:
+                subject = f"transaction:{pin.transactional_id}"
+                self._silent[subject] = max(pin.seen_ms, self._silent.get(subject, pin.seen_ms))
 
     def facts_of(
         self,
@@ -156,16 +161,6 @@ def damage_since_ms(cause: FindingKey, findings: Iterable[OpenFinding], now_ms: 
 
 def _named(kind: str, things: Collection[str]) -> Sequence[str]:
     return sorted(thing.removeprefix(kind) for thing in things if thing.startswith(kind))
-
-
-def _silent_since(snapshot: Snapshot) -> Mapping[str, int]:
-    """Return the last writes of open transactions' producers, from the leaders' producer lists."""
-    silent: dict[str, int] = {}
-    for pin in (pin for partition in snapshot.partitions for pin in partition.pins):
-        if pin.transactional_id and pin.seen_ms is not None:
-            subject = f"transaction:{pin.transactional_id}"
-            silent[subject] = max(pin.seen_ms, silent.get(subject, pin.seen_ms))
-    return silent
 
 
 class EvidenceLine(NamedTuple):

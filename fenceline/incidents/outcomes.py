@@ -164,14 +164,10 @@ def _reader_rows(
     if effects is not None and "lso_stays" in effects and not any(name in effects for name in _RELEASED):
         acted = Outcome("stays blocked by another transaction", "warning")
     elif effects is not None:
-        acted = _resumed(effects)
+        released = next((effects[name] for name in _RELEASED if name in effects), None)
+        noun = ": {} offset" if released and released.name == "offsets_released" else ": {} record"
+        acted = Outcome(f"resume at once{_amount(released, noun)}", "ok")
     yield OutcomeRow(facts.readers or "readers of its partitions", acted, _readers_end(facts, now_ms))
-
-
-def _resumed(effects: Mapping[str, Effect]) -> Outcome:
-    released = next((effects[name] for name in _RELEASED if name in effects), None)
-    noun = ": {} offset" if released and released.name == "offsets_released" else ": {} record"
-    return Outcome(f"resume at once{_amount(released, noun)}", "ok")
 
 
 def _readers_end(facts: IncidentFacts, now_ms: int) -> Outcome:
