@@ -46,16 +46,14 @@ class FindingCriteria(Ranged):
 
 def findings_before(place: int | None, wanted: FindingCriteria, *, limit: int) -> Sequence[FindingRecord]:
     """Return the next findings before a row's key, newest first."""
-    rows = FindingRecord.objects.filter(
+    rows = visibility.rows_in(FindingRecord, wanted.cluster).filter(
         overlaps_range(wanted, "since_ms", "closed_at"),
-        cluster__configured=True,
         **given_conditions(rule=wanted.rule, severity=wanted.severity, subject=wanted.subject),
     )
-    rows = visibility.rows_of_cluster(rows.select_related("cluster"), wanted.cluster)
     if wanted.state != "all":
         rows = rows.filter(closed_at__isnull=wanted.state == "open")
     rows = rows if place is None else rows.filter(pk__lt=place)
-    return list(rows.order_by("-pk")[:limit])
+    return list(rows.select_related("cluster").order_by("-pk")[:limit])
 
 
 def finding_by_number(number: int) -> FindingRecord | None:

@@ -23,7 +23,7 @@ from dashboard.runtime.criteria import (
     rank_of,
     sorted_columns,
 )
-from dashboard.runtime.visibility import count_by_cluster
+from dashboard.runtime.visibility import count_by_cluster, rows_in
 from fenceline.decode.typed import read_json
 from fenceline.engines.status import StreamsStore, named_stores
 from fenceline.kafka.group_observation import GroupBlocker
@@ -78,7 +78,7 @@ class BlockedReader:
 def status_counts(cluster: str) -> Mapping[str, int]:
     """Return the number of groups by status, worst first, and the number with a pending commit."""
     is_pending = Count("id", filter=Q(unstable__gt=0))
-    rows = _all(cluster).values_list("status").annotate(n=Count("id"), pending_too=is_pending)
+    rows = rows_in(Group, cluster).values_list("status").annotate(n=Count("id"), pending_too=is_pending)
     counts = {status: (n, pending) for status, n, pending in rows}
     by_status = {status.value: counts.get(status.value, (0, 0))[0] for status in WORST_STATUSES}
     return {**by_status, PENDING: sum(pending for _, pending in counts.values())}
@@ -86,7 +86,7 @@ def status_counts(cluster: str) -> Mapping[str, int]:
 
 def blocked_by_cluster() -> Mapping[str, int]:
     """Return the number of blocked groups by cluster, without clusters that have none."""
-    return count_by_cluster(_all("").filter(status=GroupStatus.BLOCKED.value))
+    return count_by_cluster(rows_in(Group).filter(status=GroupStatus.BLOCKED.value))
 
 
 def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[dict[str, Any]]:
@@ -189,13 +189,8 @@ def history_points(text: str, which: int) -> Sequence[tuple[int, int]]:
     return [(point[0], point[which]) for point in json.loads(text or "[]") if point[which] is not None]
 
 
-def _all(cluster: str) -> QuerySet[Group]:
-    rows = Group.objects.filter(cluster__configured=True)
-    return rows.filter(cluster__name=cluster) if cluster else rows
-
-
 def _filtered(wanted: GroupCriteria) -> QuerySet[Group]:
-    rows = _all(wanted.cluster)
+    rows = rows_in(Group, wanted.cluster)
     if wanted.status == PENDING:
         rows = rows.filter(unstable__gt=0)
     elif wanted.status:

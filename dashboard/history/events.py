@@ -265,7 +265,7 @@ def recent_interruptions(cluster: str, *, since_ms: int) -> Sequence[tuple[Trans
     Each is a kind, its number, and the number of certain or probable ones.
     """
     rows = TransitionRecord.objects.filter(
-        cluster__in=[of.pk for of in visibility.clusters_named(cluster)],
+        cluster__in=visibility.cluster_keys(cluster),
         kind__in=[kind.value for kind in _INTERRUPTIONS],
         at_ms__gte=since_ms,
         action=None,

@@ -14,7 +14,8 @@ from itertools import product
 
 from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
-from dashboard.models import Cluster, Tally, TransitionRecord
+from dashboard.models import Tally, TransitionRecord
+from dashboard.runtime import visibility
 from dashboard.transactions import attributions
 from dashboard.transactions.sql import recent_ring
 from dashboard.transactions.sql import transition_of as transition_of
@@ -112,7 +113,9 @@ class TransactionHistory:
 
 def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None) -> TransitionPage:
     """Return the newest matching transitions before a given place."""
-    searches = [_places(*way, limit, before) for way in product(_clusters(wanted.cluster), _parts(wanted))]
+    # Cluster by cluster, because the index has the order of instants only within a cluster.
+    ways = product(visibility.cluster_keys(wanted.cluster), _parts(wanted))
+    searches = [_places(*way, limit, before) for way in ways]
     # If one search stopped early, older rows of the others are omitted too.
     floor = max((floor_ms for _, floor_ms in searches if floor_ms is not None), default=None)
     merged = merge(*(newest for newest, _ in searches), reverse=True)
@@ -199,7 +202,7 @@ def duration_buckets(
 def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most: int) -> ByApplication:
     """Return the notable transitions of the applications with the most, before `until_ms`."""
     candidates, floors = [], []
-    for cluster_id in _clusters(wanted.cluster):
+    for cluster_id in visibility.cluster_keys(wanted.cluster):
         any_kind = replace(wanted, kinds=(), transactional_id="")
         rows, floor_ms = _newest(_of(cluster_id, any_kind).filter(at_ms__lt=until_ms), wanted.since_ms)
         candidates.append(rows.filter(_matching(any_kind)).order_by())
@@ -263,12 +266,6 @@ def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:
 _LAST_ROW = 2**62
 #: An application for grouping, as an expression, because along its index SQLite would read every stored row.
 _NAME = Func(F("application"), template="%(expressions)s || ''", output_field=CharField())
-
-
-def _clusters(name: str) -> Sequence[int]:
-    # Cluster by cluster, because the index has the order of instants only within a cluster.
-    rows = Cluster.objects.filter(configured=True)
-    return list((rows.filter(name=name) if name else rows).values_list("id", flat=True))
 
 
 def _parts(wanted: HistoryCriteria) -> Sequence[HistoryCriteria]:
@@ -349,7 +346,7 @@ def _matching(wanted: HistoryCriteria) -> Q:
 
 
 def _tallies(cluster: str, span_s: int, since_ms: int, until_ms: int) -> QuerySet[Tally]:
-    rows = Tally.objects.filter(cluster__in=_clusters(cluster), span_s=span_s)
+    rows = Tally.objects.filter(cluster__in=visibility.cluster_keys(cluster), span_s=span_s)
     return rows.filter(start_ms__gte=since_ms, start_ms__lte=until_ms)
 
 

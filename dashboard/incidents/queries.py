@@ -195,11 +195,9 @@ def _same_subjects_before(rows: Sequence[Incident]) -> Mapping[tuple[int, str], 
 
 def open_incidents(cluster: str = "") -> Sequence[Incident]:
     """Return the open incidents, worst and oldest first."""
-    rows = Incident.objects.filter(closed_ms=None, cluster__configured=True).select_related("cluster")
+    rows = visibility.rows_in(Incident, cluster).filter(closed_ms=None).select_related("cluster")
     order = [severity.value for severity in Severity]
-    return sorted(
-        visibility.rows_of_cluster(rows, cluster), key=lambda row: (order.index(row.severity), row.opened_ms)
-    )
+    return sorted(rows, key=lambda row: (order.index(row.severity), row.opened_ms))
 
 
 def incidents_within(cluster: str, from_ms: int, to_ms: int, *, limit: int) -> Sequence[Incident]:
@@ -226,9 +224,9 @@ def open_findings_of(
 
 def open_count(cluster: str, severities: Collection[str]) -> int:
     """Return the number of open incidents, and of findings without one, of these severities."""
-    rows = Incident.objects.filter(closed_ms=None, cluster__configured=True, severity__in=severities)
+    rows = visibility.rows_in(Incident, cluster).filter(closed_ms=None, severity__in=severities)
     alone = _ungrouped(cluster).filter(severity__in=severities)
-    return visibility.rows_of_cluster(rows, cluster).values("pk").union(alone.values("pk"), all=True).count()
+    return rows.values("pk").union(alone.values("pk"), all=True).count()
 
 
 def open_by_cluster() -> Mapping[str, Mapping[str, int]]:
@@ -243,12 +241,9 @@ def open_by_cluster() -> Mapping[str, Mapping[str, int]]:
 
 
 def _ungrouped(cluster: str) -> QuerySet[FindingRecord]:
-    rows = FindingRecord.objects.filter(closed_at=None, cluster__configured=True)
+    rows = visibility.rows_in(FindingRecord, cluster).filter(closed_at=None)
     members = IncidentFinding.objects.filter(until_ms=None, incident__closed_ms=None)
-    return visibility.rows_of_cluster(rows, cluster).exclude(pk__in=members.values("finding"))
-
-
-_CAUSE = IncidentFinding.Role.CAUSE
+    return rows.exclude(pk__in=members.values("finding"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +279,7 @@ def _open_memberships(cluster_id: int) -> Mapping[int, IncidentMembership]:
     as_effect: dict[int, list[IncidentCause]] = defaultdict(list)
     columns = ("finding", "role", "incident_id", "incident__rule", "incident__subject")
     for key, role, number, rule, subject in rows.order_by("incident_id").values_list(*columns):
-        if role == _CAUSE:
+        if role == IncidentFinding.Role.CAUSE:
             as_cause.setdefault(key, number)
         else:
             as_effect[key].append(IncidentCause(number, FindingKey(rule, subject)))

@@ -143,10 +143,7 @@ def configured_clusters() -> QuerySet[Cluster]:
 
 def current_revision(cluster: str) -> int:
     """Return the revision of a cluster, or the sum of all; every change of a page's data changes it."""
-    rows = Cluster.objects.filter(configured=True)
-    if cluster:
-        rows = rows.filter(name=cluster)
-    return sum(rows.values_list("rev", flat=True))
+    return sum(row.rev for row in clusters_named(cluster))
 
 
 def noun_visibility(
@@ -168,21 +165,13 @@ def noun_visibility(
     ]
     seen = [row.seen_through_ms for row in seeing]
     as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
-    gaps = list(rows_of_cluster(gaps_open(), cluster))
+    still_open = rows_in(GapRecord, cluster).filter(until_ms=None)
+    gaps = list(still_open.select_related("cluster").order_by("since_ms"))
     reported = {(gap.cluster_id, gap.source) for gap in gaps if gap.scope == EVERYWHERE}
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     late = late_gaps(rows, settings.FENCELINE.limits, at_ms)
     gaps += [gap for gap in late if (gap.cluster_id, gap.source) not in reported]
     return AnswerVisibility(as_of, sorted(gaps, key=attrgetter("since_ms")))
-
-
-def gaps_open() -> QuerySet[GapRecord]:
-    """Return the open gaps, oldest first."""
-    return (
-        GapRecord.objects.filter(until_ms=None, cluster__configured=True)
-        .select_related("cluster")
-        .order_by("since_ms")
-    )
 
 
 def gaps_closed() -> QuerySet[GapRecord]:
@@ -212,11 +201,7 @@ def topic_positions(cluster: str) -> Sequence[Position]:
 
 def rows_in(model: type[M], cluster: str = "") -> QuerySet[M]:
     """Return the rows of a configured cluster by its name; "" means all configured clusters."""
-    return rows_of_cluster(model._default_manager.filter(cluster__configured=True), cluster)
-
-
-def rows_of_cluster(rows: QuerySet[Any], cluster: str) -> QuerySet[Any]:
-    """Return the rows of a cluster by its name; "" means all clusters."""
+    rows = model._default_manager.filter(cluster__configured=True)
     return rows.filter(cluster__name=cluster) if cluster else rows
 
 
@@ -229,6 +214,11 @@ def count_by_cluster(rows: QuerySet[Any]) -> Mapping[str, int]:
 def clusters_named(cluster: str) -> Sequence[Cluster]:
     """Return the configured cluster with a name; all for ""."""
     return [row for row in configured_clusters() if not cluster or row.name == cluster]
+
+
+def cluster_keys(cluster: str) -> Sequence[int]:
+    """Return the key of the configured cluster with a name; all for ""."""
+    return [row.pk for row in clusters_named(cluster)]
 
 
 OFFSETS_TOPIC = "__consumer_offsets"

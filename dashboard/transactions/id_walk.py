@@ -13,7 +13,6 @@ from dashboard.transactions.queries import (
     TransactionCriteria,
     Unindexed,
     candidate_rows,
-    cluster_keys,
     matching_rows,
     rows_of_keys,
     state_counts,
@@ -79,5 +78,5 @@ def _densest(wanted: TransactionCriteria) -> QuerySet[Transaction]:
     """Return the candidate ids; those of a rare state are read from the state's index."""
     states = state_counts(wanted.cluster)
     if wanted.state in IDLE and states[wanted.state] * DENSE < sum(states.values()):
-        return Transaction.objects.filter(IS_IDLE, cluster__in=cluster_keys(wanted))
+        return Transaction.objects.filter(IS_IDLE, cluster__in=visibility.cluster_keys(wanted.cluster))
     return candidate_rows(wanted)

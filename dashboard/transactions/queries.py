@@ -140,9 +140,7 @@ def application_sizes(
     All ids are counted in the applications' index, and open ids along their own short index: with the
     applications' index the state of each id would have to be looked up, 40 s for 2,000,000.
     """
-    rows = Transaction.objects.filter(
-        cluster__in=cluster_keys(TransactionCriteria(cluster=cluster))
-    ).order_by()
+    rows = Transaction.objects.filter(cluster__in=visibility.cluster_keys(cluster)).order_by()
     opened = rows.filter(IS_OPEN).annotate(of=Unindexed("application")).filter(of__in=applications)
     every = rows.filter(application__in=applications).annotate(of=F("application"))
     known, held = (
@@ -156,16 +154,10 @@ def candidate_rows(wanted: TransactionCriteria) -> QuerySet[Transaction]:
 
     An index on the cluster would need a random access per row: 100 ms for 100,000 rows instead of 15 ms.
     """
-    clusters = cluster_keys(wanted)
+    clusters = visibility.cluster_keys(wanted.cluster)
     if wanted.only_open:
         return Transaction.objects.filter(cluster__in=clusters)
     return Transaction.objects.alias(of=F("cluster_id") + 0).filter(of__in=clusters, pk__gt=0)
-
-
-def cluster_keys(wanted: TransactionCriteria) -> Sequence[int]:
-    return [
-        row.pk for row in visibility.configured_clusters() if not wanted.cluster or row.name == wanted.cluster
-    ]
 
 
 def matching_rows(
@@ -195,7 +187,8 @@ def _matching_keys(
 ) -> Sequence[int]:
     """Return the keys of the matching rows among the given ids, in the order of the ids."""
     keys = [(cluster_id, key_of_name(name)) for cluster_id, name in names]
-    rows = Transaction.objects.filter(cluster__in=cluster_keys(wanted), key__in=[key for _, key in keys])
+    clusters = visibility.cluster_keys(wanted.cluster)
+    rows = Transaction.objects.filter(cluster__in=clusters, key__in=[key for _, key in keys])
     matching = matching_rows(rows, wanted, now_ms).values_list("cluster_id", "key", "pk") if keys else ()
     by_key = {(cluster_id, bytes(key)): pk for cluster_id, key, pk in matching}
     return [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
@@ -213,7 +206,7 @@ def _by_name(
 
     The keys are read first, from an index only, then the rows of the page.
     """
-    clusters = cluster_keys(wanted)
+    clusters = visibility.cluster_keys(wanted.cluster)
     candidates: Sequence[Iterable[tuple[str, int]]]
     if wanted.only_state:
         total, whole = _known(wanted, states), True
@@ -313,9 +306,7 @@ def _slice(number: int, size: int) -> slice:
 
 def open_transactions(cluster: str) -> QuerySet[Transaction]:
     """Return the transactions of a cluster that hold a last stable offset, along their index."""
-    rows = Transaction.objects.filter(
-        IS_OPEN, cluster__in=[row.pk for row in visibility.clusters_named(cluster)]
-    )
+    rows = Transaction.objects.filter(IS_OPEN, cluster__in=visibility.cluster_keys(cluster))
     return rows.select_related("cluster")
 
 

@@ -53,10 +53,10 @@ def _pages(frame: Chrome, asked: str) -> Iterable[Hit]:
 
 
 def _applications(cluster: str, asked: str, now_ms: int) -> Iterable[Hit]:
-    rows = Tally.objects.filter(
-        cluster__configured=True, span_s=_HOUR_S, start_ms__gte=now_ms - _DAY_MS, application__icontains=asked
+    rows = visibility.rows_in(Tally, cluster).filter(
+        span_s=_HOUR_S, start_ms__gte=now_ms - _DAY_MS, application__icontains=asked
     )
-    names = visibility.rows_of_cluster(rows, cluster).values_list("application", "cluster__name").distinct()
+    names = rows.values_list("application", "cluster__name").distinct()
     for name, of in names.order_by("application", "cluster__name")[:MOST_HITS]:
         yield Hit(name, addresses.subject_url(of, f"application:{name}"), of)
 

@@ -138,11 +138,11 @@ def incident_list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[st
 
 
 def _search(cluster: str, asked: str) -> Iterable[Hit]:
-    rows = Incident.objects.filter(cluster__configured=True).select_related("cluster")
     wanted = Q(subject__icontains=asked) | Q(rule__icontains=asked.replace(" ", "_"))
     if (number := asked_number(asked)) is not None:
         wanted |= Q(pk=number)
-    newest = visibility.rows_of_cluster(rows, cluster).filter(wanted).order_by("-pk")[:MOST_HITS]
+    rows = visibility.rows_in(Incident, cluster).filter(wanted).select_related("cluster")
+    newest = rows.order_by("-pk")[:MOST_HITS]
     return [
         Hit(
             f"#{row.pk}",

@@ -293,8 +293,7 @@ def _search(cluster: str, asked: str) -> Iterable[Hit]:
     wanted = Q(topic__icontains=asked)
     if dash and number.isascii() and number.isdecimal() and len(number) < 9:
         wanted |= Q(topic__iexact=topic, partition=int(number))
-    rows = PartitionRecord.objects.filter(wanted, cluster__configured=True)
-    rows = visibility.rows_of_cluster(rows, cluster).order_by("topic", "partition")
+    rows = visibility.rows_in(PartitionRecord, cluster).filter(wanted).order_by("topic", "partition")
     for name, of, index in rows.values_list("topic", "cluster__name", "partition")[:MOST_HITS]:
         yield Hit(f"{name}-{index}", addresses.partition_url(of, name, index), of)
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from dashboard.history import record_lens
@@ -123,8 +122,8 @@ def _search(cluster: str, asked: str) -> Iterable[Hit]:
     if place is None:
         return
     topic, number, offset = place[1], int(place[2]), place[3]
-    rows = PartitionRecord.objects.filter(Q(topic=topic, partition=number), cluster__configured=True)
-    rows = visibility.rows_of_cluster(rows, cluster).order_by("cluster__name")
+    rows = visibility.rows_in(PartitionRecord, cluster).filter(topic=topic, partition=number)
+    rows = rows.order_by("cluster__name")
     for of in rows.values_list("cluster__name", flat=True)[:MOST_HITS]:
         yield Hit(asked, addresses.record_url(of, topic, number, offset), of)
 
