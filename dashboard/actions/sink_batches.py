@@ -29,7 +29,6 @@ from spark_pipeline.sink.storage import Storage, open_storage
 
 #: The newest transaction protocol: its transactions may have ended one epoch later.
 _NEWEST_PROTOCOL = 2
-_OFFSETS = "offsets"
 
 
 class _UnusableLedger(Exception):
@@ -242,7 +241,7 @@ def _read_folder(known: SinkBatchFacts, checkpoint: Storage) -> _Read:
     last = folder.last_prepared(names)
     still_open = [folder.read_decision(which) for which in names.open_rounds()]
     prepared = [decision for decision in still_open if decision.decided is Decided.PREPARED]
-    planned = [int(name) for name in checkpoint.subfolder(_OFFSETS).file_names() if name.isdecimal()]
+    planned = [int(name) for name in checkpoint.subfolder("offsets").file_names() if name.isdecimal()]
     facts = replace(
         known,
         ledger_id=ledger.ledger_id,

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from django.db import DatabaseError, connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 from pydantic import Field
@@ -163,7 +163,12 @@ def newest_actions(
     wanted: ActionCriteria, *, before: int | None, limit: int
 ) -> tuple[Sequence[Action], int | None]:
     """Return the newest actions, and the number after which the list continues, None at its end."""
-    rows = _filtered(wanted)
+    asked = given_conditions(cluster__name=wanted.cluster, act=wanted.act, state=wanted.state)
+    rows = Action.objects.filter(starts_in_range(wanted, "planned_at"), cluster__configured=True, **asked)
+    if wanted.actor:
+        rows = rows.filter(Q(planned_by=wanted.actor) | Q(executed_by=wanted.actor))
+    if wanted.q:
+        rows = rows.filter(subjects__icontains=wanted.q)
     if before is not None:
         rows = rows.filter(pk__lt=before)
     actions = list(rows.select_related("cluster").order_by("-pk")[: limit + 1])
@@ -187,15 +192,6 @@ def update_action(
             also(write)
         write.notify_after_commit(KIND)
     return True
-
-
-def _filtered(wanted: ActionCriteria) -> QuerySet[Action]:
-    asked = given_conditions(cluster__name=wanted.cluster, act=wanted.act, state=wanted.state)
-    rows = Action.objects.filter(cluster__configured=True, **asked)
-    if wanted.actor:
-        rows = rows.filter(Q(planned_by=wanted.actor) | Q(executed_by=wanted.actor))
-    rows = rows.filter(starts_in_range(wanted, "planned_at"))
-    return rows.filter(subjects__icontains=wanted.q) if wanted.q else rows
 
 
 #: The validity of a lease without an extension.
