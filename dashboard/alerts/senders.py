@@ -133,18 +133,15 @@ def _send(
             message.url, message.payload, message.group_key, timeout_s=message.timeout_s, guard=guard
         )
     headers = {"Content-Type": "application/json", "User-Agent": alert_http.USER_AGENT}
-    target, body = ssrf.parse_target(message.url), encode_payload(message.payload)
+    target = ssrf.parse_target(message.url)
+    # ASCII, so that every text can be encoded.
+    body = json.dumps(message.payload, separators=(",", ":")).encode()
     if message.kind == WEBHOOK:
         headers |= signature_headers(message, at_ms // 1_000, body)
     else:
         target = alertmanager_target(target)
     tried["request"]["headers"] = headers
     return alert_http.send_request(target, body, headers, timeout_s=message.timeout_s, guard=guard)
-
-
-def encode_payload(payload: object) -> bytes:
-    """Return the bytes to sign and send. ASCII, so that every text can be encoded."""
-    return json.dumps(payload, separators=(",", ":")).encode()
 
 
 def signature_headers(message: OutgoingMessage, at_s: int, body: bytes) -> dict[str, str]:

@@ -57,15 +57,14 @@ CHANNEL_KINDS: Mapping[str, str] = {
     Channel.Kind.ALERTMANAGER.value: "your own Alertmanager",
     Channel.Kind.APPRISE.value: "chat, mail or pager through Apprise",
 }
-_ENABLED = StatusLabel("enabled", "ok", "it receives notifications")
-_FAILING = StatusLabel("failing", "warning", "its last messages failed")
-_DISABLED = StatusLabel("disabled", "critical", "it receives no notifications")
 
 
 def channel_label(row: Channel) -> StatusLabel:
     if not row.enabled:
-        return _DISABLED
-    return _FAILING if row.failures else _ENABLED
+        return StatusLabel("disabled", "critical", "it receives no notifications")
+    if row.failures:
+        return StatusLabel("failing", "warning", "its last messages failed")
+    return StatusLabel("enabled", "ok", "it receives notifications")
 
 
 def delivery_what(row: Delivery) -> str:
