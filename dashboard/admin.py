@@ -188,9 +188,9 @@ def _show(
         "search_fields": search.split(),
         "exclude": hidden.split(),
         "actions": actions,
+        # Lists show foreign keys, which are read in one query.
+        "list_select_related": True,
     }
-    # Lists show foreign keys, which are read in one query.
-    attributes["list_select_related"] = True
     admin.site.register(model, type(f"{model.__name__}Admin", (ReadOnlyAdmin,), attributes))
 
 

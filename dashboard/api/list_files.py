@@ -4,6 +4,7 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, get_type_hints
 
 from asgiref.sync import sync_to_async
@@ -102,7 +103,7 @@ def _zipped(parts: Iterator[bytes]) -> Iterator[bytes]:
 def _csv_parts(of: ExportedList, first: Mapping[str, Any], rest: Pages) -> Iterator[str]:
     columns = of.columns
     yield csv_text([columns])
-    for page in _chained(first, rest):
+    for page in chain([first], rest):
         yield csv_text([item[name] for name in columns] for item in page["items"])
 
 
@@ -110,15 +111,10 @@ def _json_parts(of: ExportedList, first: Mapping[str, Any], rest: Pages) -> Iter
     about = {name: value for name, value in first.items() if name not in ("items", "next")}
     yield json.dumps(about)[:-1] + ', "items": ['
     comma = ""
-    for page in _chained(first, rest):
+    for page in chain([first], rest):
         yield comma + ",\n".join(map(json.dumps, page["items"]))
         comma = ",\n" if page["items"] or comma else ""
     yield "]}"
-
-
-def _chained(first: Mapping[str, Any], rest: Pages) -> Pages:
-    yield first
-    yield from rest
 
 
 async def _one_by_one(parts: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -38,11 +38,6 @@ def format_iso(ms: int | None) -> str | None:
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def format_moment(moment: datetime | None) -> str | None:
-    """Return a datetime in the form of `format_iso`."""
-    return None if moment is None else format_iso(instant_ms(moment))
-
-
 def instant_ms(instant: datetime) -> int:
     """Return milliseconds since the epoch; an instant without a zone is UTC."""
     aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
@@ -51,7 +46,7 @@ def instant_ms(instant: datetime) -> int:
 
 def _iso_of(value: object) -> object:
     if isinstance(value, datetime):
-        return format_moment(value)
+        return format_iso(instant_ms(value))
     return format_iso(value) if isinstance(value, int) else value
 
 

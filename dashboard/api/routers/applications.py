@@ -53,7 +53,11 @@ def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -
 
     A page with a `next` may have fewer than `limit` items: the longer the window, the fewer.
     """
-    limit = min(wanted.limit, max(1, MOST_TALLIES // _tallies_in(wanted.window_s)))
+    # An application has at most one tally per shard of each minute, or of each hour of a longer window.
+    minutes = -(-wanted.window_s // history_queries.MINUTE_S)
+    hours = -(-wanted.window_s // history_queries.HOUR_S)
+    tallies = minutes if minutes <= history_queries.MOST_MINUTES else hours
+    limit = min(wanted.limit, max(1, MOST_TALLIES // tallies))
     page, following = schemas.cut_page("applications", _names(wanted, limit + 1), limit, tuple)
     return schemas.list_answer(list(_with_figures(page, wanted.window_s)), following, wanted.cluster)
 
@@ -69,12 +73,6 @@ def _names(wanted: ApplicationFilters, most: int) -> Sequence[tuple[str, str]]:
         known = transaction_queries.application_names(cluster.name, after=after, limit=most - len(names))
         names += [(cluster.name, name) for name in known]
     return names
-
-
-def _tallies_in(window_s: int) -> int:
-    """Return the most tallies that an application has in a window, per shard."""
-    minutes = -(-window_s // history_queries.MINUTE_S)
-    return minutes if minutes <= history_queries.MOST_MINUTES else -(-window_s // history_queries.HOUR_S)
 
 
 def _with_figures(page: Sequence[tuple[str, str]], window_s: int) -> Iterator[dict[str, Any]]:

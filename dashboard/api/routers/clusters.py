@@ -68,7 +68,7 @@ class ClusterOut(Schema):
 @router.get("", response=schemas.list_of(ClusterOut), summary="List clusters")
 def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Configured clusters, in one page."""
-    items = [_out(row.name, row.rev) for row in visibility.configured_clusters()]
+    items = [_out(row) for row in visibility.configured_clusters()]
     return schemas.list_answer(items, None, noun=EVERYTHING)
 
 
@@ -157,8 +157,7 @@ def get_worst_groups(
 @router.get("/{cluster}", response=ClusterOut, summary="One cluster")
 def get_cluster(request: HttpRequest, cluster: schemas.Name) -> ClusterOut:
     """Return a configured cluster."""
-    row = _find(cluster)
-    return _out(row.name, row.rev)
+    return _out(_find(cluster))
 
 
 def _find(cluster: str) -> Cluster:
@@ -167,11 +166,11 @@ def _find(cluster: str) -> Cluster:
     return schemas.known(row, f"No cluster '{cluster}' is configured.")
 
 
-def _out(name: str, rev: int) -> ClusterOut:
-    held = partitions.verdict_counts(name)
+def _out(row: Cluster) -> ClusterOut:
+    name, held = row.name, partitions.verdict_counts(row.name)
     return ClusterOut(
         cluster=name,
-        rev=rev,
+        rev=row.rev,
         as_of={noun: schemas.format_iso(visibility.noun_visibility(name, noun).as_of_ms) for noun in _NOUNS},
         transactions=transaction_queries.state_counts(name),
         partitions={verdict: held.count_of(verdict, internal=True) for verdict in held.users},
