@@ -76,7 +76,12 @@ class LingeringTransaction:
 
 
 def job_page(wanted: SortedFlinkJobs, *, page: Number, size: int) -> Page[FlinkJob]:
-    return page_of(_filtered(wanted).select_related("cluster").order_by(*_order(wanted)), page, size)
+    column = {"age": "completed_ms", "name": "path", "pending": "pending"}[wanted.sort]
+    # The youngest checkpoint was completed last.
+    descending = wanted.descending != (wanted.sort == "age")
+    first = OrderBy(F(column), descending=descending, nulls_last=True)
+    rows = _filtered(wanted).select_related("cluster").order_by(first, "ident", "cluster_id")
+    return page_of(rows, page, size)
 
 
 def jobs_after(wanted: FlinkJobCriteria, *, place: int, limit: int) -> Sequence[FlinkJob]:
@@ -339,11 +344,3 @@ def _filtered(wanted: FlinkJobCriteria) -> QuerySet[FlinkJob]:
     return rows.filter(
         Q(path__icontains=wanted.q) | Q(ident__icontains=wanted.q) | Q(prefixes__icontains=wanted.q)
     )
-
-
-def _order(wanted: SortedFlinkJobs) -> Sequence[OrderBy]:
-    chosen = {"age": "completed_ms", "name": "path", "pending": "pending"}[wanted.sort]
-    # The youngest checkpoint was completed last.
-    descending = wanted.descending != (wanted.sort == "age")
-    first = OrderBy(F(chosen), descending=descending, nulls_last=True)
-    return [first, OrderBy(F("ident")), OrderBy(F("cluster_id"))]

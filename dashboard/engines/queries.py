@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from dashboard.models import ConnectorRecord, FlinkJob, FlinkRunRecord, GapRecord
 from dashboard.runtime import visibility
@@ -97,7 +97,8 @@ def run_of(job: FlinkJob) -> ReportedRun | None:
         return None
     checkpoints = row.checkpoints
     counts = sorted(checkpoints["counts"].items())
-    last = (_checkpoint(checkpoints[kind]) for kind in ("completed", "failed", "restored"))
+    packed_last = (checkpoints[kind] for kind in ("completed", "failed", "restored"))
+    last = (None if packed is None else ReportedCheckpoint(*packed) for packed in packed_last)
     return ReportedRun(row, [FlinkOperator(*packed) for packed in row.operators], counts, *last)
 
 
@@ -126,16 +127,14 @@ def producer_connector(cluster_id: int, producer: ProducerIdentity | None) -> Re
 
 def connectors_after(wanted: ConnectorCriteria, *, place: int, limit: int) -> Sequence[ReportedConnector]:
     """Return the next connectors after a row's key, in the order in which they were first seen."""
-    rows = _filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit]
+    matching = visibility.rows_in(ConnectorRecord, wanted.cluster)
+    if wanted.group:
+        matching = matching.filter(group=wanted.group)
+    if wanted.q:
+        matching = matching.filter(Q(name__icontains=wanted.q) | Q(connector__icontains=wanted.q))
+    rows = matching.filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit]
     troubles = {cluster_id: api_troubles(cluster_id) for cluster_id in {row.cluster_id for row in rows}}
     return [_connector(row, troubles[row.cluster_id]) for row in rows]
-
-
-def _filtered(wanted: ConnectorCriteria) -> QuerySet[ConnectorRecord]:
-    rows = visibility.rows_in(ConnectorRecord, wanted.cluster)
-    if wanted.group:
-        rows = rows.filter(group=wanted.group)
-    return rows.filter(Q(name__icontains=wanted.q) | Q(connector__icontains=wanted.q)) if wanted.q else rows
 
 
 def _connector(row: ConnectorRecord, troubles: Mapping[str, ApiTrouble], task: str = "") -> ReportedConnector:
@@ -143,7 +142,3 @@ def _connector(row: ConnectorRecord, troubles: Mapping[str, ApiTrouble], task: s
     asked = next((one for one in tasks if str(one.number) == task), None)
     debezium = None if row.debezium is None else DebeziumTopics(*row.debezium)
     return ReportedConnector(row, tasks, asked, debezium, troubles.get(row.url))
-
-
-def _checkpoint(packed: Sequence[object] | None) -> ReportedCheckpoint | None:
-    return None if packed is None else ReportedCheckpoint(*packed)  # type: ignore[arg-type]
