@@ -199,16 +199,13 @@ def _end(seen_ms: int | None, lso: int | None, high_watermark: int | None) -> En
 
 
 def _stood(columns: Sequence[Any]) -> Stood:
-    *first, status, waiting, waiting_ms, blockers, points = columns
+    *first, status, waiting, waiting_ms, blockers, packed = columns
     waits = Waiting(waiting) if waiting else None
     holders = tuple(GroupBlocker(**blocker) for blocker in blockers)
-    return Stood._make([*first, GroupStatus(status), waits, waiting_ms, holders, _points(points)])
+    points = tuple(Point(*point) for point in json.loads(packed or "[]"))
+    return Stood._make([*first, GroupStatus(status), waits, waiting_ms, holders, points])
 
 
 def packed_points(points: Iterable[Sequence[int | None]]) -> str:
     """Return points as the JSON text of their column."""
     return json.dumps(list(points), separators=(",", ":"))
-
-
-def _points(packed: str) -> tuple[Point, ...]:
-    return tuple(Point(*point) for point in json.loads(packed)) if packed else ()

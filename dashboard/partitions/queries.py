@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from django.conf import settings
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
-from django.db.models.expressions import Expression, OrderBy
+from django.db.models.expressions import Expression
 
 from dashboard.models import (
     PartitionRecord,
@@ -31,7 +31,6 @@ PINNED = "pinned"
 BLOCKED = "blocked"
 #: The prefix of the names of Kafka's internal topics.
 _INTERNAL = "__"
-_HELD = F("high_watermark") - F("lso")
 #: Unreadable partitions come before clear ones.
 _RANK = Case(
     *(
@@ -125,8 +124,14 @@ def _blocked_before_ms(now_ms: int) -> int:
 
 
 def partition_page(wanted: SortedPartitions, *, page: Number, size: int) -> Page[PartitionRecord]:
+    by: dict[str, Sequence[Expression | F]] = {
+        "worst": [_RANK, F("pinned_ms")],
+        "held": [F("high_watermark") - F("lso")],
+        "age": [F("pinned_ms")],
+    }
+    name = F("topic"), F("partition"), F("cluster_id")
     rows = _filtered(wanted).select_related("cluster").defer("ends", "replicas")
-    return page_of(rows.order_by(*_order(wanted)), page, size)
+    return page_of(rows.order_by(*sorted_columns(wanted, *by.get(wanted.sort, ()), *name)), page, size)
 
 
 def partitions_after(
@@ -271,15 +276,6 @@ def _among(names: Iterable[Name]) -> Q:
     """Return a condition that matches the partitions and a few others; the caller filters by name."""
     clusters, topics, numbers = (set(values) for values in zip(*names, strict=True))
     return Q(cluster__in=clusters, topic__in=topics, partition__in=numbers)
-
-
-def _order(wanted: SortedPartitions) -> Sequence[OrderBy]:
-    by: dict[str, Sequence[Expression | F]] = {
-        "worst": [_RANK, F("pinned_ms")],
-        "held": [_HELD],
-        "age": [F("pinned_ms")],
-    }
-    return sorted_columns(wanted, *by.get(wanted.sort, ()), F("topic"), F("partition"), F("cluster_id"))
 
 
 def pin_of(row: PinRecord) -> Pin:

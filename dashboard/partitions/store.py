@@ -74,7 +74,11 @@ class PartitionRows:
 
     def known_partitions(self) -> dict[TopicPartition, KnownPartition]:
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id).defer("ends")
-        return {TopicPartition(row.topic, row.partition): _known(row) for row in rows.iterator()}
+        known = {}
+        for row in rows.iterator():
+            place = PartitionPlace(row.topic_id, row.leader, row.leader_epoch, tuple(row.replicas))
+            known[TopicPartition(row.topic, row.partition)] = record_of(KnownPartition, row, place=place)
+        return known
 
     def end_histories(self) -> dict[TopicPartition, str]:
         """Return the packed histories of ends of all partitions."""
@@ -123,11 +127,6 @@ class PartitionRows:
             )
             and not gaps.exists()
         )
-
-
-def _known(row: PartitionRecord) -> KnownPartition:
-    place = PartitionPlace(row.topic_id, row.leader, row.leader_epoch, tuple(row.replicas))
-    return record_of(KnownPartition, row, place=place)
 
 
 def save_partitions(lease: Lease, observation: ObservedPartitions, *, now_ms: int) -> None:

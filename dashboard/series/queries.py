@@ -77,7 +77,11 @@ def read_series(
     wanted = _range(cluster_id, kind, time_range, now_ms, most)
     rows = Series.objects.filter(cluster_id=cluster_id, kind=kind.code, key=series_key(name))
     readings = _readings(wanted, list(_unpacked(wanted, list(rows.values_list(*_OPEN)))))
-    return readings[0] if readings else SubjectReading(kind, name, None, _nothing(wanted))
+    if readings:
+        return readings[0]
+    hole = SeriesHole(wanted.from_ms, wanted.to_ms, HoleReason.NOT_RECORDED)
+    nothing = SeriesReading(wanted.plan, wanted.from_ms, wanted.to_ms, (), (hole,))
+    return SubjectReading(kind, name, None, nothing)
 
 
 def worst_series(
@@ -175,11 +179,6 @@ def _unseen(wanted: _Range) -> Sequence[SeriesHole]:
         pause_ms=pause_ms if wanted.now_ms - wanted.to_ms < pause_ms else 0,
     )
     return [SeriesHole(0, min(wanted.kept_since.values()), HoleReason.NOT_KEPT), *spans]
-
-
-def _nothing(wanted: _Range) -> SeriesReading:
-    hole = SeriesHole(wanted.from_ms, wanted.to_ms, HoleReason.NOT_RECORDED)
-    return SeriesReading(wanted.plan, wanted.from_ms, wanted.to_ms, (), (hole,))
 
 
 def _peaks(wanted: _Range) -> Mapping[int, int]:

@@ -131,17 +131,12 @@ def _revise_notable(
         if now is None:
             row.delete()
         else:
-            _revise_row(row, was, now, known, rev, now_ms)
+            row.kind, row.confidence, row.reason = now.kind.value, now.confidence.value, now.reason.value
+            row.gap_ms, row.action_id = now.gap_ms, action_of(now, known)
+            row.rev, row.revised_ms = rev, now_ms
+            row.revised_from = row.revised_from or was.kind.value
+            row.save()
     _recount(rows, changes)
-
-
-def _revise_row(
-    row: TransitionRecord, was: Transition, now: Transition, known: CausesByRecord, rev: int, now_ms: int
-) -> None:
-    row.kind, row.confidence, row.reason = now.kind.value, now.confidence.value, now.reason.value
-    row.gap_ms, row.action_id, row.rev, row.revised_ms = now.gap_ms, action_of(now, known), rev, now_ms
-    row.revised_from = row.revised_from or was.kind.value
-    row.save()
 
 
 def _recount(rows: Sequence[TransitionRecord], changes: Changes) -> None:

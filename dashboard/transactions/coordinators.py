@@ -226,7 +226,11 @@ def broker_setup(cluster_id: int) -> BrokerSetup:
 def _partitions(cluster: Cluster, detail: Mapping[str, Any], now_ms: int) -> Sequence[LogPartition]:
     logs = PartitionRecord.objects.filter(cluster=cluster, topic=TRANSACTION_STATE).defer("ends")
     by_number = {row.partition: row for row in logs}
-    expired = _expired(cluster, now_ms)
+    expiries = TransitionRecord.objects.filter(
+        cluster=cluster, kind=TransitionKind.EXPIRY.value, at_ms__gte=now_ms - _DAY_MS
+    )
+    counted = expiries.values_list("log_partition").annotate(n=Count("pk")).order_by("log_partition")
+    expired = dict(counted)
     numbers = sorted({*by_number, *map(int, detail.get("leaders", {}))})
     return [_partition(number, by_number.get(number), detail, expired.get(number, 0)) for number in numbers]
 
@@ -246,11 +250,3 @@ def _partition(
         expired,
         None if highest is None or highest < 0 else max(0, _LAST_EPOCH - highest),
     )
-
-
-def _expired(cluster: Cluster, now_ms: int) -> Mapping[int, int]:
-    rows = TransitionRecord.objects.filter(
-        cluster=cluster, kind=TransitionKind.EXPIRY.value, at_ms__gte=now_ms - _DAY_MS
-    )
-    counted = rows.values_list("log_partition").annotate(n=Count("pk")).order_by("log_partition")
-    return dict(counted)

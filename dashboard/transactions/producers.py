@@ -27,14 +27,11 @@ from fenceline.owners import Owner
 
 def transaction_offsets(row: Transaction) -> TransactionOffsets:
     """Return the offsets that an id's newest transaction added, and the unknown parts."""
-    return offsets_of(_record(row), _read(row), lambda: _unread_because(row))
-
-
-def _record(row: Transaction) -> TransactionRecord:
     partitions = partitions_of(row)
     # If the log was not read, offsets may be missing.
     known = None if row.log_offset == NOT_FROM_LOG and not partitions else partitions
-    return record_of(TransactionRecord, row, partitions=known)
+    record = record_of(TransactionRecord, row, partitions=known)
+    return offsets_of(record, _read(row), lambda: _unread_because(row))
 
 
 def _read(row: Transaction) -> Iterator[AddedOffsets]:
