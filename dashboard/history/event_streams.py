@@ -71,7 +71,9 @@ class EventStream:
             return []
         # Queried now, and not once for all: a manager shows the rows that this caller may see.
         rows = self.model._default_manager.select_related(self.cluster, *self.beside)
-        rows = rows.filter(_in_range(self, wanted.range), _below(self, *wanted.rows_below(number)))
+        start, end = (_instant(self, ms * 1_000) for ms in (wanted.range.from_ms, wanted.range.to_ms))
+        rows = rows.filter(_below(self, *wanted.rows_below(number)))
+        rows = rows.filter(**{f"{self.at}__gte": start, f"{self.at}__lt": end})
         rows = rows.filter(**{f"{self.cluster}__in": [cluster.pk for cluster in wanted.clusters]})
         if wanted.q:
             rows = rows.filter(**{f"{self.subject}__icontains": wanted.q})
@@ -88,15 +90,6 @@ class EventStream:
             EventPlace(at_us, number, row.pk), self.source, cluster=cluster, **self.event(row)
         )
 
-    @property
-    def _has_datetime(self) -> bool:
-        return not self.at.endswith("_ms")
-
-
-def _in_range(stream: EventStream, wanted: TimeRange) -> Q:
-    start, end = (_instant(stream, at_ms * 1_000) for at_ms in (wanted.from_ms, wanted.to_ms))
-    return Q(**{f"{stream.at}__gte": start, f"{stream.at}__lt": end})
-
 
 def _below(stream: EventStream, at_us: int, row: int) -> Q:
     at = _instant(stream, at_us)
@@ -107,7 +100,8 @@ def _below(stream: EventStream, at_us: int, row: int) -> Q:
 
 def _instant(stream: EventStream, at_us: int) -> int | datetime:
     """Return the value to compare a stream's field with: for a field of ms, the next whole ms."""
-    return _EPOCH + timedelta(microseconds=at_us) if stream._has_datetime else -(-at_us // 1_000)
+    is_ms = stream.at.endswith("_ms")
+    return -(-at_us // 1_000) if is_ms else _EPOCH + timedelta(microseconds=at_us)
 
 
 def _finding(change: str) -> Callable[[FindingRecord], Mapping[str, Any]]:

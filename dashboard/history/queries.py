@@ -120,7 +120,10 @@ def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | N
     floor = max((floor_ms for _, floor_ms in searches if floor_ms is not None), default=None)
     merged = merge(*(newest for newest, _ in searches), reverse=True)
     places = [place for place in merged if floor is None or place[0] >= floor]
-    items = _at(places[:limit])
+    # Few rows of many searches are shown: only their columns are read.
+    keys = [pk for _, pk in places[:limit]]
+    rows = TransitionRecord.objects.select_related("cluster", "action").in_bulk(keys)
+    items = [rows[pk] for pk in keys if pk in rows]
     if len(places) > limit:
         return TransitionPage(items, places[limit - 1])
     return TransitionPage(items, None if floor is None else (floor, 0), floor)
@@ -286,12 +289,6 @@ def _places(
     matching, floor_ms = _bounded(rows, wanted)
     newest = list(matching.order_by("-at_ms", "-id").values_list("at_ms", "id")[: limit + 1])
     return newest, None if len(newest) > limit else floor_ms
-
-
-def _at(places: Sequence[Place]) -> Sequence[TransitionRecord]:
-    # Few rows of many searches are shown: only their columns are read.
-    rows = TransitionRecord.objects.select_related("cluster", "action").in_bulk([pk for _, pk in places])
-    return [rows[pk] for _, pk in places if pk in rows]
 
 
 def _of(cluster_id: int, wanted: HistoryCriteria) -> QuerySet[TransitionRecord]:

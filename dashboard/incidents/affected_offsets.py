@@ -81,7 +81,9 @@ def _lost_before_commit(row: Incident, names: Sequence[str]) -> Iterator[Affecte
 def _open(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
     opened = PinRecord.objects.filter(cluster=row.cluster_id)
     for pins in in_portions(opened, "transactional_id", names):
-        ends = _ends(row, {(pin.topic, pin.partition) for pin in pins})
+        topics = {pin.topic for pin in pins}
+        partitions = PartitionRecord.objects.filter(cluster=row.cluster_id, topic__in=topics)
+        ends = {(place.topic, place.partition): place.high_watermark for place in partitions}
         for pin in pins:
             end = ends.get((pin.topic, pin.partition))
             if end is not None and end > pin.start_offset:
@@ -113,8 +115,3 @@ def _audited(row: Incident, subjects: Collection[str]) -> Iterator[AffectedOffse
         for offset_ranges, effect in ranges if f"pipeline:{audit.pipeline}" in subjects else ():
             for topic, number, first, end in offset_ranges:
                 yield AffectedOffsets(topic, number, first, end - 1, end - first, effect, "", True, "")
-
-
-def _ends(row: Incident, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
-    rows = PartitionRecord.objects.filter(cluster=row.cluster_id, topic__in={topic for topic, _ in places})
-    return {(record.topic, record.partition): record.high_watermark for record in rows}

@@ -47,18 +47,14 @@ def stored_facts(row: Incident) -> IncidentFacts | None:
 
 def incidents_as_of(rows: Sequence[Incident], at_ms: int) -> Sequence[Incident]:
     """Return copies of incidents in their state at an instant, without later changes."""
-    known = _known_before([row.pk for row in rows], at_ms)
-    return [_as_of(row, known.get(row.pk), at_ms) for row in rows]
-
-
-def _known_before(numbers: Iterable[int], at_ms: int) -> Mapping[int, _Known]:
     known: dict[int, _Known] = {}
-    rows = IncidentRevision.objects.filter(incident__in=list(numbers), at_ms__lt=at_ms)
-    for row in rows.order_by("at_ms", "pk"):
-        impact = IncidentImpact(**row.impact)
-        before = known.get(row.incident_id)
-        known[row.incident_id] = _Known(row, before.peak.worst_with(impact) if before else impact)
-    return known
+    revisions = IncidentRevision.objects.filter(incident__in=[row.pk for row in rows], at_ms__lt=at_ms)
+    for revision in revisions.order_by("at_ms", "pk"):
+        impact = IncidentImpact(**revision.impact)
+        before = known.get(revision.incident_id)
+        peak = before.peak.worst_with(impact) if before else impact
+        known[revision.incident_id] = _Known(revision, peak)
+    return [_as_of(row, known.get(row.pk), at_ms) for row in rows]
 
 
 def _as_of(row: Incident, known: _Known | None, at_ms: int) -> Incident:

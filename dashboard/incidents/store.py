@@ -74,7 +74,9 @@ def save_incidents(
 
     The caller's transaction must hold the lease that guards findings.
     """
-    rows = _known_rows(cluster_id, now_ms)
+    # The open incidents, and the closed ones that may be reopened.
+    lately = Q(closed_ms=None) | Q(closed_ms__gte=now_ms - REOPEN_MS)
+    rows = {row.pk: row for row in Incident.objects.filter(lately, cluster_id=cluster_id)}
     if not rows and not findings:
         return False
     members = _open_members(rows)
@@ -83,12 +85,6 @@ def save_incidents(
     damage = _GroupDamage(findings, facts, settings.FENCELINE.limits, now_ms)
     updates = follow_incidents(known, groups, damage.instances, damage.severity_of, now_ms=now_ms)
     return _IncidentWriter(cluster_id, rows, members, damage, now_ms).write(updates)
-
-
-def _known_rows(cluster_id: int, now_ms: int) -> Mapping[int, Incident]:
-    """Return the open incidents, and the closed ones that may be reopened."""
-    lately = Q(closed_ms=None) | Q(closed_ms__gte=now_ms - REOPEN_MS)
-    return {row.pk: row for row in Incident.objects.filter(lately, cluster_id=cluster_id)}
 
 
 def _open_members(rows: Mapping[int, Incident]) -> Members:
@@ -293,15 +289,15 @@ class _IncidentWriter:
         """Add findings that join or change their role; end findings that leave."""
         wanted = self._damage.members_of(update.group) if update.group else {}
         present = {key_of_member(member): member for member in self._members.get(row.pk or 0, ())}
-        stays = {key for key, member in present.items() if self._is_member(member, wanted)}
+        stays = {
+            key
+            for key, member in present.items()
+            if wanted.get(key) == member.role and self._damage.findings[key].pk == member.finding
+        }
         self._left += [member.pk for key, member in present.items() if key not in stays]
         for key, role in wanted.items():
             if key not in stays:
                 self._joined.append(self._member(row, self._damage.findings[key], role))
-
-    def _is_member(self, member: IncidentFinding, wanted: Mapping[FindingKey, str]) -> bool:
-        key = key_of_member(member)
-        return wanted.get(key) == member.role and self._damage.findings[key].pk == member.finding
 
     def _member(self, row: Incident, finding: FindingRecord, role: str) -> IncidentFinding:
         return IncidentFinding(

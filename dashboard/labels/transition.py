@@ -115,19 +115,15 @@ _OVER = frozenset({"closed", "resolved"})
 
 def event_label(event: TimelineEvent) -> StatusLabel:
     if event.source is EventSource.TRANSITION:
-        return _transition(event)
+        style = TRANSITION_STYLES[TransitionKind(event.what)]
+        words = f"{event.count:,} × {style.words}" if event.count > 1 else style.words
+        return StatusLabel(words, style.tone, style.means)
     if event.source is EventSource.ACTION:
         return _action(event)
     if event.source is EventSource.RECOVERY and event.what in OUTCOME_LABELS:
         label = OUTCOME_LABELS[event.what]
         return StatusLabel(f"recovery {label.words}", label.tone, label.means)
     return StatusLabel(f"{event.source} {event.what.replace('_', ' ')}", _tone(event), "")
-
-
-def _transition(event: TimelineEvent) -> StatusLabel:
-    label = TRANSITION_STYLES[TransitionKind(event.what)]
-    words = f"{event.count:,} × {label.words}" if event.count > 1 else label.words
-    return StatusLabel(words, label.tone, label.means)
 
 
 def _action(event: TimelineEvent) -> StatusLabel:
