@@ -6,7 +6,6 @@ This module opens no database transaction.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from django.conf import settings
 from django.db.models import F, QuerySet
@@ -193,7 +192,8 @@ def transaction_outcomes(
     now = _coordinated(cluster_id, set(keys.values()))
     outcomes = {sent: outcome_by_coordinator(sent, now.get(key)) for sent, key in keys.items()}
     unknown = {sent: keys[sent] for sent, ended in outcomes.items() if ended.fate is TransactionFate.UNKNOWN}
-    past = _past(cluster_id, set(unknown.values()))
+    rings = recent_rings(cluster_id, set(unknown.values()))
+    past = {key: transition_ring.unpack_ring(ring.packed, NOT_FROM_LOG) for key, ring in rings.items()}
     later = {sent: outcome_by_history(sent, past[key]) for sent, key in unknown.items() if key in past}
     return outcomes | {
         sent: ended for sent, ended in later.items() if ended.fate is not TransactionFate.UNKNOWN
@@ -252,13 +252,6 @@ def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coo
             known = Coordinated(TransactionState(state), producer_id, epoch, updated_ms, started_ms, version)
             states[bytes(key)] = known
     return states
-
-
-def _past(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Sequence[Any]]:
-    return {
-        key: transition_ring.unpack_ring(ring.packed, NOT_FROM_LOG)
-        for key, ring in recent_rings(cluster_id, keys).items()
-    }
 
 
 def _restart_facts(

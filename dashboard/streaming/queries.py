@@ -92,7 +92,11 @@ def query_page(
     In the order "worst", the queries `first` lead the list: those that need attention, by cluster's key and
     ident.
     """
-    leading = [_leading(first)] if first and wanted.sort == "worst" else []
+    leading = []
+    if first and wanted.sort == "worst":
+        names = enumerate(first)
+        places = [When(cluster=cluster, ident=ident, then=Value(n)) for n, (cluster, ident) in names]
+        leading = [Case(*places, default=Value(len(first)), output_field=IntegerField())]
     rows = _filtered(wanted).select_related("cluster").order_by(*leading, *_order(wanted))
     return page_of(rows, page, size)
 
@@ -181,13 +185,6 @@ def _filtered(wanted: QueryCriteria) -> QuerySet[Query]:
     return rows.filter(
         _any(Q(**{f"{field}__icontains": wanted.q}) for field in ("name", "ident", "checkpoint", "prefix"))
     )
-
-
-def _leading(names: Sequence[tuple[int, str]]) -> Case:
-    places = [
-        When(cluster=cluster, ident=ident, then=Value(place)) for place, (cluster, ident) in enumerate(names)
-    ]
-    return Case(*places, default=Value(len(names)), output_field=IntegerField())
 
 
 def _any(conditions: Iterable[Q]) -> Q:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from django.contrib.auth.models import Group, Permission, User
 from django.db import connection, transaction
-from django.db.models import Model, Q, QuerySet, Sum
+from django.db.models import Model, Q, Sum
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_save
 from django.dispatch import receiver
 from django.http import HttpRequest
@@ -149,7 +149,14 @@ def newest_entries(
     wanted: AuditCriteria, *, before: int | None, limit: int
 ) -> tuple[Sequence[AuditEntry], int | None]:
     """Return the newest rows, and the number after which the list continues, None at its end."""
-    rows = _filtered(wanted)
+    rows = AuditEntry.objects.filter(starts_in_range(wanted, "at"))
+    if wanted.event:
+        rows = rows.filter(event__in=FAMILIES.get(wanted.event, [wanted.event]))
+    if wanted.actor:
+        rows = rows.filter(actor=wanted.actor)
+    if wanted.q:
+        part = Q(subject_name__icontains=wanted.q) | Q(actor__icontains=wanted.q)
+        rows = rows.filter(part | Q(address__icontains=wanted.q))
     if before is not None:
         rows = rows.filter(pk__lt=before)
     entries = list(rows.order_by("-pk")[: limit + 1])
@@ -162,18 +169,6 @@ def counts_since(moment: datetime) -> tuple[int, int]:
     failed = recent.filter(event=Event.SIGN_IN_FAILED).aggregate(number=Sum("count"))["number"]
     changes = [event for event in Event if event not in SIGN_INS]
     return recent.filter(event__in=changes).count(), failed or 0
-
-
-def _filtered(wanted: AuditCriteria) -> QuerySet[AuditEntry]:
-    rows = AuditEntry.objects.filter(starts_in_range(wanted, "at"))
-    if wanted.event:
-        rows = rows.filter(event__in=FAMILIES.get(wanted.event, [wanted.event]))
-    if wanted.actor:
-        rows = rows.filter(actor=wanted.actor)
-    if not wanted.q:
-        return rows
-    part = Q(subject_name__icontains=wanted.q) | Q(actor__icontains=wanted.q)
-    return rows.filter(part | Q(address__icontains=wanted.q))
 
 
 #: The recorded fields: without a user's last sign-in and a token's last use.

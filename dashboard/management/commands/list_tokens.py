@@ -33,10 +33,6 @@ class Command(BaseCommand):
 
 
 def _line(row: Token, now: datetime) -> tuple[str, ...]:
-    instants = (row.created_at, row.expires_at, row.last_used_at)
-    clusters = ",".join(row.clusters) or "all"
-    return (row.name, row.role, row.state(now), *(_minute(moment) for moment in instants), clusters)
-
-
-def _minute(moment: datetime | None) -> str:
-    return "never" if moment is None else f"{moment:%Y-%m-%dT%H:%MZ}"
+    moments = (row.created_at, row.expires_at, row.last_used_at)
+    minutes = (f"{moment:%Y-%m-%dT%H:%MZ}" if moment else "never" for moment in moments)
+    return (row.name, row.role, row.state(now), *minutes, ",".join(row.clusters) or "all")
