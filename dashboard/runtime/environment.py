@@ -55,21 +55,12 @@ def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 def sandbox_environment(data: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with the data folder's settings for variables that are not set."""
-    variables = _stack(data) | _files(data)
-    return variables | {name: value for name, value in environment.items() if value}
-
-
-def _stack(data: Path) -> dict[str, str]:
+    variables: dict[str, str] = {}
     with suppress(OSError, ValueError):
         described = json.loads((data / "stack.json").read_text())
-        return {"REDIS_URL": described["redis"], "DATABASE_URL": described["database"]}
-    return {}
-
-
-def _files(data: Path) -> dict[str, str]:
-    variables = {}
+        variables |= {"REDIS_URL": described["redis"], "DATABASE_URL": described["database"]}
     with suppress(OSError):
         variables["SECRET_KEY"] = (data / "secrets" / "secret_key").read_text().strip()
     if (data / "fenceline.toml").is_file():
         variables["FENCELINE_CONFIG"] = str(data / "fenceline.toml")
-    return variables
+    return variables | {name: value for name, value in environment.items() if value}

@@ -123,7 +123,9 @@ def write_transaction(
     """
     with transaction.atomic():
         if guards:
-            _lock_collectors(lease.cluster_id, {lease.name, *guards})
+            # The rows are locked in the order of their names.
+            named = Collector.objects.filter(cluster_id=lease.cluster_id, name__in={lease.name, *guards})
+            list(named.select_for_update(no_key=True).order_by("name").values_list("pk", flat=True))
         collector = renew(lease, read=read, **columns)
         if lock_cluster:
             lock_cluster_row(lease.cluster_id)
@@ -181,11 +183,6 @@ def lock_row(rows: QuerySet[Row]) -> Row | None:
     The lock is the strongest at once: raising it later, as for a new name, could deadlock.
     """
     return rows.select_for_update().first()
-
-
-def _lock_collectors(cluster_id: int, names: Collection[str]) -> None:
-    rows = Collector.objects.select_for_update(no_key=True).filter(cluster_id=cluster_id, name__in=names)
-    list(rows.order_by("name").values_list("pk", flat=True))
 
 
 def retry_write(write: Callable[P, R]) -> Callable[P, R]:
