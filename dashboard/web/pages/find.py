@@ -19,23 +19,18 @@ from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 
-_ABOVE = "\U0010ffff"
 _HOUR_S, _DAY_MS = 3_600, 86_400_000
-
-
-def usable_text(text: str) -> str:
-    """Return the search text from the user's input."""
-    return text.replace("\0", "").strip()
 
 
 def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[tuple[str, Sequence[Hit]]]:
     """Return each kind with hits of a usable text, the best first. "#117" and "117" are numbers too."""
     if not asked:
         return []
+    pages = [Hit(link.words, link.url) for link in frame.nav if asked.casefold() in link.words.casefold()]
     groups: Sequence[tuple[str, Iterable[Hit]]] = [
         *((page.title, page.search(frame.cluster, asked)) for page in routes.ROUTES.values() if page.search),
         ("Applications", _applications(frame.cluster, asked, now_ms)),
-        ("Pages", _pages(frame, asked)),
+        ("Pages", pages),
     ]
     # Whole names come before beginnings, and beginnings before other parts.
     found = [(kind, sorted(hits, key=lambda hit: _rank(hit, asked))[:MOST_HITS]) for kind, hits in groups]
@@ -46,10 +41,6 @@ def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[tuple[s
 def _rank(hit: Hit, asked: str) -> tuple[bool, bool]:
     name, small = hit.name.casefold().removeprefix("#"), asked.casefold().removeprefix("#")
     return name != small, not name.startswith(small)
-
-
-def _pages(frame: Chrome, asked: str) -> Iterable[Hit]:
-    return [Hit(link.words, link.url) for link in frame.nav if asked.casefold() in link.words.casefold()]
 
 
 def _applications(cluster: str, asked: str, now_ms: int) -> Iterable[Hit]:
@@ -69,7 +60,7 @@ def find_page(request: HttpRequest) -> HttpResponse:
 
 
 def _found(request: HttpRequest) -> Mapping[str, Any]:
-    frame, text = page_context.chrome_of(request), usable_text(request.GET.get("q", ""))
+    frame, text = page_context.chrome_of(request), request.GET.get("q", "").replace("\0", "").strip()
     kept = {"cluster": frame.cluster} if frame.cluster else {}
     return {
         "groups": find_anything(frame, text, now_ms=now_ms(request)),

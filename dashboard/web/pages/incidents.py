@@ -80,7 +80,8 @@ def incident_html_file(request: HttpRequest, number: int) -> HttpResponse:
 
 @signed_in
 def incident_offsets_file(request: HttpRequest, number: int) -> HttpResponse:
-    text = offsets_csv(_found(number))
+    """Answer with the offsets that an incident affects as CSV, a line for each range."""
+    text = csv_text([AffectedOffsets._fields, *affected_offsets(_found(number))])
     return _file(text, "text/csv", f"incident-{number}-offsets.csv")
 
 
@@ -176,11 +177,6 @@ def report_html(row: Incident, *, now_ms: int) -> str:
             "chart": mark_safe(standalone_html(figure)),  # noqa: S308
         },
     )
-
-
-def offsets_csv(row: Incident) -> str:
-    """Return the offsets that an incident affects as CSV, a line for each range."""
-    return csv_text([AffectedOffsets._fields, *affected_offsets(row)])
 
 
 def _report(story: IncidentStory, now_ms: int) -> tuple[str, Facts, Sections]:

@@ -43,7 +43,11 @@ def collector_states(request: HttpRequest) -> object:
 def overview_page(request: HttpRequest) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     shown = _past(frame) if frame.time_range.is_past else _now(request, frame)
-    return {**shown, **_queries(request, frame.cluster)}
+    # The streaming queries that need attention most, and the number of all queries.
+    worst = streaming_queries.worst_queries(frame.cluster, _MOST_QUERIES)
+    number = len(worst) if len(worst) < _MOST_QUERIES else streaming_queries.query_count(frame.cluster)
+    queries = {"query_number": number, "queries": query_rows(worst, now_ms(request))}
+    return {**shown, **queries, "first_query": first_query(request)}
 
 
 def _past(frame: page_context.Chrome) -> Mapping[str, Any]:
@@ -88,14 +92,6 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
         "several": len(figures.clusters) > 1,
         "recently": recent_interruptions(frame.cluster, since_ms=at_ms - _RECENT_MS),
     }
-
-
-def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
-    """Return the streaming queries that need attention most, and the number of all queries."""
-    worst = streaming_queries.worst_queries(cluster, _MOST_QUERIES)
-    number = len(worst) if len(worst) < _MOST_QUERIES else streaming_queries.query_count(cluster)
-    rows = query_rows(worst, now_ms(request))
-    return {"query_number": number, "queries": rows, "first_query": first_query(request)}
 
 
 ROUTES = (PageRoute("overview", "", overview_page, plural="incidents", key="i", shows=EVERYTHING),)

@@ -47,7 +47,11 @@ def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResp
     row = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
     recovery = or_404(row, "Unknown recovery.")
     if request.GET.get("format") == "csv":
-        return _csv(recovery)
+        rows = map(_FIELDS, written_records(recovery))
+        response = HttpResponse(csv_text([_COLUMNS, *rows]), content_type="text/csv; charset=utf-8")
+        response.headers["Content-Disposition"] = f'attachment; filename="lost-{recovery.pk}.csv"'
+        response.headers["Cache-Control"] = "no-store"
+        return response
     return render_page(request, "recoveries/detail", lambda: _detail(recovery))
 
 
@@ -188,14 +192,6 @@ def _text(lost: Sequence[LostRecords]) -> str:
         for records in lost
         if records.last is not None and not records.deleted
     )
-
-
-def _csv(recovery: Recovery) -> HttpResponse:
-    rows = map(_FIELDS, written_records(recovery))
-    response = HttpResponse(csv_text([_COLUMNS, *rows]), content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="lost-{recovery.pk}.csv"'
-    response.headers["Cache-Control"] = "no-store"
-    return response
 
 
 ROUTES = (

@@ -78,7 +78,9 @@ class ReportRow:
 @signed_in
 def report_page(request: HttpRequest) -> HttpResponse:
     """Show the reports of one cluster, or the command that makes them."""
-    cluster = page_cluster(request)
+    frame = page_context.chrome_of(request)
+    # A report belongs to one cluster.
+    cluster = frame.cluster or (frame.clusters[0].name if frame.clusters else "")
     url = settings.FENCELINE.history_url
     status = job_outputs.report_status(url, cluster) if is_configured() else None
     known = (status.query, status.batch) if isinstance(status, Manifest) else status
@@ -87,12 +89,6 @@ def report_page(request: HttpRequest) -> HttpResponse:
 
 def is_configured() -> bool:
     return bool(settings.FENCELINE.history_url)
-
-
-def page_cluster(request: HttpRequest) -> str:
-    """Return the cluster of the page: a report belongs to one cluster. "" without a configured one."""
-    frame = page_context.chrome_of(request)
-    return frame.cluster or (frame.clusters[0].name if frame.clusters else "")
 
 
 def day_range(manifest: Manifest, asked: PageRange) -> tuple[str, str]:

@@ -21,8 +21,6 @@ from fenceline.alerts.redact import HIDDEN
 from fenceline.formatting import count_noun
 
 _ROWS = 50
-_DAY = timedelta(days=1)
-_NONE = "—"
 
 
 class AuditListQuery(list_forms.ListByRow, audit.AuditCriteria):
@@ -68,7 +66,7 @@ def _headline(request: HttpRequest, number: int, *, more: bool) -> str:
     if not asked.is_live:
         return time_ranges.range_headline(number, "event", asked, more=more)
     now = datetime.fromtimestamp(now_ms(request) / 1_000, UTC)
-    changes, failed = audit.counts_since(now - _DAY)
+    changes, failed = audit.counts_since(now - timedelta(days=1))
     return f"{count_noun(changes, 'change')} and {count_noun(failed, 'failed sign-in')} in the last 24 h"
 
 
@@ -103,7 +101,7 @@ def _moved(before: Sequence[Any], after: Sequence[Any]) -> str:
 
 def _text(value: Any) -> str:
     if value in (None, "", []):
-        return _NONE
+        return "—"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

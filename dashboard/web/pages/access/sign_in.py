@@ -40,7 +40,7 @@ from dashboard.system.access import AccessRefused
 from dashboard.system.origin import client_address
 from dashboard.system.sign_in import external_identities
 from dashboard.system.sign_in import limits as sign_in_limits
-from dashboard.system.sign_in.limits import Lock, record_refusal
+from dashboard.system.sign_in.limits import record_refusal
 from dashboard.web.rendering import forbidden_page
 from fenceline.formatting import count_noun
 
@@ -123,19 +123,15 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
 def locked_out(request: HttpRequest, response: HttpResponse, credentials: Mapping[str, Any]) -> HttpResponse:
     """Return the answer for a sign-in that axes has refused, in place of `response`."""
     lock, now = sign_in_limits.lock_of(request, str((credentials or {}).get("username", ""))), timezone.now()
-    left = max(timedelta(seconds=1), lock.until - now)
-    return _refused(request, _lock_text(lock, left, client_address(request)), int(left.total_seconds()))
-
-
-def _lock_text(lock: Lock, left: timedelta, address: str) -> str:
-    failures = count_noun(lock.failures, "wrong password")
+    left_s = int(max(timedelta(seconds=1), lock.until - now).total_seconds())
+    failures, address = count_noun(lock.failures, "wrong password"), client_address(request)
     what = f"this address ({address})" if lock.of_address else "this name from this address"
-    minutes = -(-int(left.total_seconds()) // 60)
     how = f"--address {address}" if lock.of_address and address else "NAME"
-    return (
-        f"Sign-in is locked for {what} after {failures}. Try again in {minutes} min, "
+    words = (
+        f"Sign-in is locked for {what} after {failures}. Try again in {-(-left_s // 60)} min, "
         f"at {lock.until:%H:%M:%S} UTC, or have it unlocked on the server: manage.py unlock_sign_in {how}"
     )
+    return _refused(request, words, left_s)
 
 
 def _refused(request: HttpRequest, words: str, retry_after_s: int) -> HttpResponse:
@@ -322,15 +318,11 @@ def _checked_token(request: HttpRequest, provider: IdentityProvider) -> Mapping[
 
 
 def _refused_sign_in(request: HttpRequest, provider: IdentityProvider, error: Exception) -> HttpResponse:
-    words = _one_line(_explain(provider, error))
+    # The log and the page show foreign text as one line.
+    printable = "".join(letter if letter.isprintable() else " " for letter in _explain(provider, error))
+    words = " ".join(printable.split())[:_LONGEST_REASON]
     record_refusal(request, provider.name, words)
     return refused_page(request, words, request.session.pop(_NEXT, ""), status=403)
-
-
-def _one_line(text: str) -> str:
-    """Return foreign text as one line for the log and the page."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    return " ".join(shown.split())[:_LONGEST_REASON]
 
 
 def _explain(provider: IdentityProvider, error: Exception) -> str:
