@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
@@ -22,7 +22,6 @@ from dashboard.models import Action
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.streaming import queries as streaming_queries
 from dashboard.system import access
-from dashboard.system.owners import split_partition
 from dashboard.web import action_buttons, addresses, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.forms import lists as list_forms
@@ -46,7 +45,6 @@ _SUMMED = {
     "records_lost": "lost",
     "records_committed": "committed",
 }
-_LINKS = {"transaction": "Open transaction", "partition": "Open partition", "query": "Open query"}
 _ROWS = 50
 _DAY_MS = 86_400_000
 
@@ -116,19 +114,9 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
 def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[PlanSubject]:
     # Two subjects may belong to one partition: results are in the order of the plan's subjects.
     for subject, result in zip_longest(plan.subjects, action.results[: len(plan.subjects)]):
-        kind, _, name = subject.subject.partition(":")
-        url = _url(plan.cluster, kind, name)
-        yield PlanSubject(subject, url, _LINKS.get(kind, "Open"), result, _instead(request, action, subject))
-
-
-def _url(cluster: str, kind: str, name: str) -> str:
-    """Return the address of a subject; "" without a page."""
-    if kind == "transaction":
-        return addresses.transaction_url(cluster, name)
-    if kind == "query":
-        return addresses.query_url(cluster, name)
-    at = split_partition(name) if kind == "partition" else None
-    return addresses.partition_url(cluster, *at) if at else ""
+        url = addresses.subject_url(plan.cluster, subject.subject)
+        link = addresses.subject_label(subject.subject)
+        yield PlanSubject(subject, url, link, result, _instead(request, action, subject))
 
 
 def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequence[Button]:
@@ -259,22 +247,15 @@ def _known(request: HttpRequest, number: int) -> Action:
     return action
 
 
-def _again(asked: QueryDict, act: Act) -> Button:
-    """Return the form that requests the same plan again."""
-    subjects = asked.getlist("subject")[:MOST_SUBJECTS]
-    force = asked.get("force") == "1"
-    return Button(act, asked.get("cluster", ""), subjects, "Plan again", force=force)
-
-
 def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = None) -> HttpResponse:
     """Show why no plan was made and what to do next; nothing was sent."""
-    asked = request.POST
-    shown = {
-        "words": words,
-        "status": status,
-        "cluster": asked.get("cluster", ""),
-        "again": _again(asked, act) if act and status in (503, 409) else None,
-    }
+    asked, cluster = request.POST, request.POST.get("cluster", "")
+    # The form that requests the same plan again.
+    again = None
+    if act and status in (503, 409):
+        subjects = asked.getlist("subject")[:MOST_SUBJECTS]
+        again = Button(act, cluster, subjects, "Plan again", force=asked.get("force") == "1")
+    shown = {"words": words, "status": status, "cluster": cluster, "again": again}
     return render(request, "actions/unplanned.html", shown, status=status)
 
 
