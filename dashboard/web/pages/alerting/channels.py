@@ -64,10 +64,8 @@ def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
 def new_form(request: HttpRequest) -> HttpResponse:
     if refused := _refusal(request):
         return forbidden_page(request, refused)
-    return _form(request, None, {"kind": Channel.Kind.WEBHOOK.value, "min_severity": "warning"} | _ON, {})
-
-
-_ON = {"send_resolved": "on"}
+    preset = {"kind": Channel.Kind.WEBHOOK.value, "min_severity": "warning", "send_resolved": "on"}
+    return _form(request, None, preset, {})
 
 
 @action_view
@@ -135,7 +133,9 @@ def delete(request: HttpRequest, number: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("channels"), status=303)
 
 
-def _act(permission: str, do: Callable[[HttpRequest, Channel, Actor], None]) -> Callable[..., HttpResponse]:
+def _act(
+    permission: str, do: Callable[[Channel, Actor], object], *, makes_secret: bool = False
+) -> Callable[..., HttpResponse]:
     """Return a view that changes a channel and shows it again, or shows the reason of a refusal."""
 
     def view(request: HttpRequest, number: int) -> HttpResponse:
@@ -143,28 +143,20 @@ def _act(permission: str, do: Callable[[HttpRequest, Channel, Actor], None]) -> 
         if refused := access.permission_refusal(actor, permission):
             return forbidden_page(request, refused)
         try:
-            do(request, channel, actor)
+            do(channel, actor)
         except (validation.Unfit, deliver.CannotSend) as error:
             flash_refusal(request, reverse("channel", args=[number]), str(error))
             return _at(channel)
-        return _shown(request, channel) if do is _rotate else _at(channel)
+        return _shown(request, channel) if makes_secret else _at(channel)
 
     return action_view(view)
 
 
-def _rotate(request: HttpRequest, row: Channel, actor: Actor) -> None:
-    channels.rotate_secret(row)
-
-
-def _test(request: HttpRequest, row: Channel, actor: Actor) -> None:
-    deliver.send_test(row)
-
-
-rotate = _act(access.CHANNELS, _rotate)
-end_old = _act(access.CHANNELS, lambda request, row, actor: channels.end_old(row))
-enable = _act(access.CHANNELS, lambda request, row, actor: channels.enable(row))
-disable = _act(access.CHANNELS, lambda request, row, actor: channels.disable(row, by=actor.name))
-test = _act(access.SEND, _test)
+rotate = _act(access.CHANNELS, lambda row, _: channels.rotate_secret(row), makes_secret=True)
+end_old = _act(access.CHANNELS, lambda row, _: channels.end_old(row))
+enable = _act(access.CHANNELS, lambda row, _: channels.enable(row))
+disable = _act(access.CHANNELS, lambda row, actor: channels.disable(row, by=actor.name))
+test = _act(access.SEND, lambda row, _: deliver.send_test(row))
 
 
 def _found(number: int) -> Channel:
