@@ -58,10 +58,6 @@ def record_url(cluster: str, topic: str, number: int, offset: int | str) -> str:
     return f"{partition_url(cluster, topic, number)}/record?offset={offset}"
 
 
-def coordinators_url(cluster: str) -> str:
-    return reverse("coordinators", query={"cluster": cluster})
-
-
 def group_url(cluster: str, group_id: str) -> str:
     return f"{_list_url('groups')}/{_part(cluster)}/{_segment(group_id)}"
 
@@ -174,7 +170,7 @@ def event_url(event: TimelineEvent) -> str:
     if event.source is EventSource.RECOVERY:
         return reverse("recovery", args=[event.cluster, event.number])
     if event.source is EventSource.COORDINATOR:
-        return coordinators_url(event.cluster)
+        return reverse("coordinators", query={"cluster": event.cluster})
     return subject_url(event.cluster, event.subject)
 
 

@@ -73,7 +73,11 @@ def _meaning(page: Path) -> str:
 def _rendered(path: Path, _: int, limits: Limits) -> SafeString:
     text = _with_limits(path.read_text(), limits)
     title, rest = text.split("\n", 1) if "\n" in text else (text, "")
-    tokens = list(_without_dead_links(_READER.parse(rest if title.startswith("# ") else text)))
+    tokens = _READER.parse(rest if title.startswith("# ") else text)
+    # Links lead to pages of this dashboard where a page exists.
+    for token in tokens:
+        if token.children:
+            token.children = list(_linked(token.children))
     for opens, inside, closes in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if opens.type == "th_open" and not inside.content:
             # A screen reader announces an empty heading as none.
@@ -98,14 +102,6 @@ def _with_limits(text: str, limits: Limits) -> str:
 def plain_number(value: float) -> str:
     """Return a limit as the configuration file spells it: 60, 1.5."""
     return str(int(value)) if value == int(value) else str(value)
-
-
-def _without_dead_links(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield tokens whose links lead to pages of this dashboard where a page exists."""
-    for token in tokens:
-        if token.children:
-            token.children = list(_linked(token.children))
-        yield token
 
 
 def _linked(children: Sequence[Token]) -> Iterator[Token]:

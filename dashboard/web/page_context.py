@@ -70,8 +70,10 @@ class Chrome:
 
     @cached_property
     def cluster(self) -> str:
-        """Return the cluster of this page, "" for all of them."""
-        return selected_cluster(self._request, self.clusters)
+        """Return the cluster in the path or the query string; "", all of them, for an unknown one too."""
+        match = self._request.resolver_match
+        asked = (match.kwargs.get("cluster") if match else None) or self._request.GET.get("cluster", "")
+        return asked if any(cluster.name == asked for cluster in self.clusters) else ""
 
     @cached_property
     def cluster_query(self) -> str:
@@ -284,13 +286,6 @@ class Chrome:
     @cached_property
     def collectors(self) -> Sequence[tuple[LiveCollector, CollectorState]]:
         return [(row, collector_state(row, now_ms(self._request))) for row in self.freshness.collectors]
-
-
-def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:
-    """Return the cluster in the path or the query string; an unknown one counts as none."""
-    match = request.resolver_match
-    asked = (match.kwargs.get("cluster") if match else None) or request.GET.get("cluster", "")
-    return asked if any(cluster.name == asked for cluster in clusters) else ""
 
 
 def chrome_of(request: HttpRequest) -> Chrome:

@@ -226,8 +226,6 @@ def _decided(
 
 
 def _marked(end: Transition | None) -> str:
-    if end is None or end.completed_ms is None:
-        return ""
-    if end.completed_ms < end.at_ms:
+    if end is None or end.completed_ms is None or end.completed_ms < end.at_ms:
         return ""
     return f"from {format_duration(end.completed_ms - end.at_ms)} after the decision on"

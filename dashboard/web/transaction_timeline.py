@@ -3,7 +3,7 @@
 Pure. Transitions are newest first, at most the 20 stored ones of an id.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,15 +175,12 @@ def _counted(whose: str, what: str, times: Histogram) -> UsualDuration | None:
 def timeline_summary(bars: Sequence[Bar], others: Sequence[Mark]) -> str:
     """Return a timeline in one sentence, for readers who cannot see it."""
     parts = [count_noun(len(bars), "transaction")] if bars else []
-    parts += [f"{n} {words}" for words, n in _tallied(bars)]
-    parts += [f"{TRANSITION_STYLES[mark.kind].words}" for mark in others]
-    return f"Timeline: {', '.join(parts) or 'nothing'}."
-
-
-def _tallied(bars: Sequence[Bar]) -> Iterator[tuple[str, int]]:
     ends = [bar.end for bar in bars]
     for end in dict.fromkeys(ends):
-        yield ("open" if end is None else TRANSITION_STYLES[end].words), ends.count(end)
+        words = "open" if end is None else TRANSITION_STYLES[end].words
+        parts.append(f"{ends.count(end)} {words}")
+    parts += [f"{TRANSITION_STYLES[mark.kind].words}" for mark in others]
+    return f"Timeline: {', '.join(parts) or 'nothing'}."
 
 
 _WIDTH, _HEIGHT = 116, 34

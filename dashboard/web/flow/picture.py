@@ -116,17 +116,13 @@ def _beside(edge: FlowEdge) -> str:
 def node_url(cluster: str, node: FlowNode) -> str:
     """Return the page of a node; for a folded one, the list of its nodes."""
     if node.number > 1:
-        return _fold_url(cluster, node)
+        prefix = node.label.removesuffix("*")
+        return reverse("pipelines", query={"cluster": cluster, "q": prefix[:LONGEST_SEARCH]})
     if node.id.kind is NodeKind.TOPIC:
         return reverse("partitions", query={"cluster": cluster, "q": node.id.name[:LONGEST_SEARCH]})
     if node.id.kind is NodeKind.GROUP:
         return family_url(cluster, node.id.name)
     return addresses.subject_url(cluster, str(node.id))
-
-
-def _fold_url(cluster: str, node: FlowNode) -> str:
-    prefix = node.label.removesuffix("*")
-    return reverse("pipelines", query={"cluster": cluster, "q": prefix[:LONGEST_SEARCH]})
 
 
 def family_url(cluster: str, family: str) -> str:

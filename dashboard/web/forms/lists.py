@@ -119,7 +119,9 @@ def parse_query(query: Mapping[str, str], form: type[Asked], cluster: str, clust
     if (asked := values.pop("cluster", "")) and asked not in clusters:
         ignored.append(f"cluster “{clip_value(asked)}” is not configured")
     for name in _wrong(form, values):
-        ignored.append(_problem(form, name, values.pop(name)))
+        words = parameter_choices(form, name)
+        right = f"none of {', '.join(words)}" if words else f"not {_EXPECTED.get(name, 'a number')}"
+        ignored.append(f"{name} “{clip_value(values.pop(name))}” is {right}")
     given = values | ({"cluster": cluster} if cluster and cluster == asked else {})
     return form.model_validate({**values, "cluster": cluster, "ignored": ignored, "given": given})
 
@@ -143,12 +145,6 @@ def _wrong(form: type[ListQuery], values: Mapping[str, str]) -> Sequence[str]:
         names = dict.fromkeys(str(detail["loc"][0]) for detail in error.errors())
         return [name for name in names if name in values]
     return []
-
-
-def _problem(form: type[ListQuery], name: str, value: str) -> str:
-    words = parameter_choices(form, name)
-    right = f"none of {', '.join(words)}" if words else f"not {_EXPECTED.get(name, 'a number')}"
-    return f"{name} “{clip_value(value)}” is {right}"
 
 
 def encode_place(at: Place | None) -> str:

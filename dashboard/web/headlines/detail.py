@@ -178,7 +178,7 @@ def query_headline(
     """
     batch = _batch_state(links, batch_id)
     worst = _query_trouble(row, driver, prepared, batch if first_broken_link(links) else "")
-    sentence = worst or _query_blocked(parts, lag) or _progress(row, driver, batch, lag)
+    sentence = worst or _query_blocked(parts, lag) or _progress(driver, batch, lag)
     after = f"{batch}." if worst and batch and sentence != (f"{batch}.",) else ""
     return DetailHeadline(
         sentence, tuple(_query_explanations(row, after, restart="" if prepared else row.restart_words))
@@ -222,7 +222,7 @@ def _blocked_ms(part: PartitionLag) -> int:
     return max(pinned_ms or 0, part.reached_ms or 0)
 
 
-def _progress(row: Query, driver: Driver, batch: str, lag: QueryLag) -> Sentence:
+def _progress(driver: Driver, batch: str, lag: QueryLag) -> Sentence:
     if driver.status is DriverStatus.ENDED and driver.ended_ms is not None:
         rest = f"; {batch[:1].lower()}{batch[1:]}" if batch else ""
         return ("It was stopped ", Age(driver.ended_ms), f" ago{rest}", _query_behind(lag))

@@ -6,7 +6,6 @@ address contains a digest of its content, so the content of an address never cha
 
 import gzip
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -76,7 +75,10 @@ def bundle_url(name: str) -> str:
 def bundle_of(name: str) -> Bundle:
     """Return a bundle, with its content at the first call; raises KeyError for an unknown name."""
     suffix = name.rpartition(".")[2]
-    content = _BETWEEN[suffix].join(_read(BUNDLES[name]))
+    paths = {file: finders.find(file) for file in BUNDLES[name]}
+    if missing := [file for file, path in paths.items() if path is None]:
+        raise FileNotFoundError(f"no static file {missing[0]}")
+    content = _BETWEEN[suffix].join(Path(str(path)).read_bytes() for path in paths.values())
     return Bundle(
         content,
         gzip.compress(content, mtime=0),
@@ -101,10 +103,3 @@ def serve_bundle(request: HttpRequest, name: str) -> HttpResponse:
         response.headers["Content-Encoding"] = "gzip"
     patch_vary_headers(response, ["Accept-Encoding"])
     return response
-
-
-def _read(files: Sequence[str]) -> Sequence[bytes]:
-    paths = {name: finders.find(name) for name in files}
-    if missing := [name for name, path in paths.items() if path is None]:
-        raise FileNotFoundError(f"no static file {missing[0]}")
-    return [Path(str(path)).read_bytes() for path in paths.values()]
