@@ -154,8 +154,7 @@ def alert_rules(cluster: str) -> Sequence[str]:
 
 def find_alert(number: int) -> Alert | None:
     """Return one alert of a configured cluster by its number, None if unknown."""
-    rows = Alert.objects.filter(pk=number, cluster__configured=True)
-    return rows.select_related("cluster").first() if number < 2**63 else None
+    return visibility.rows_in(Alert).filter(pk=number).select_related("cluster").first()
 
 
 def alerts_by_fingerprint(fingerprints: Iterable[str]) -> Sequence[Alert]:
@@ -217,7 +216,7 @@ def list_channels() -> Sequence[Channel]:
 
 
 def find_channel(number: int) -> Channel | None:
-    return Channel.objects.filter(pk=number).first() if number < 2**63 else None
+    return Channel.objects.filter(pk=number).first()
 
 
 def last_deliveries(rows: Iterable[Channel], *, origin: str = "") -> Mapping[int, Delivery]:
@@ -239,7 +238,7 @@ def list_deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int)
 
 
 def find_delivery(number: int) -> Delivery | None:
-    return Delivery.objects.select_related("channel").filter(pk=number).first() if number < 2**63 else None
+    return Delivery.objects.select_related("channel").filter(pk=number).first()
 
 
 def related_deliveries(row: Delivery) -> tuple[Delivery | None, Sequence[Delivery]]:
@@ -284,7 +283,7 @@ def silences_before(place: int | None, state: str, *, limit: int, now_ms: int) -
 
 
 def find_silence(number: int) -> Silence | None:
-    return Silence.objects.filter(pk=number).first() if number < 2**63 else None
+    return Silence.objects.filter(pk=number).first()
 
 
 def state_of(row: Silence, *, now_ms: int) -> Literal["active", "scheduled", "expired"]:

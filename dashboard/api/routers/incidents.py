@@ -174,8 +174,7 @@ def add_incident_note(request: HttpRequest, number: int, asked: IncidentNoteIn) 
 
 
 def _known(number: int) -> Incident:
-    row = incident_queries.incident_by_number(number) if number < 2**63 else None
-    return schemas.known(row, f"No incident {number} is known.")
+    return schemas.known(incident_queries.incident_by_number(number), f"No incident {number} is known.")
 
 
 def _detail(row: Incident) -> Incident:
@@ -256,8 +255,8 @@ def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[s
 @findings_router.get("/{int:number}", response=FindingOut, summary="One finding")
 def get_finding(request: HttpRequest, number: int) -> FindingRecord:
     """Return a finding by its id, open or closed."""
-    row = finding_queries.finding_by_number(number) if number < 2**63 else None
-    return _with_offers([schemas.known(row, f"No finding {number} is known.")])[0]
+    row = schemas.known(finding_queries.finding_by_number(number), f"No finding {number} is known.")
+    return _with_offers([row])[0]
 
 
 def _with_offers(rows: Sequence[FindingRecord]) -> Sequence[FindingRecord]:

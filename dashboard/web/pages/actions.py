@@ -239,7 +239,7 @@ def _confirm(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _known(request: HttpRequest, number: int) -> Action:
-    action = action_store.find_action(number) if number < 2**63 else None
+    action = action_store.find_action(number)
     if action is None or not any(
         row.pk == action.cluster_id for row in page_context.chrome_of(request).clusters
     ):

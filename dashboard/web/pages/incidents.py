@@ -112,8 +112,7 @@ def add_note(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Incident:
-    row = incident_queries.incident_by_number(number) if number < 2**63 else None
-    return or_404(row, "Unknown incident.")
+    return or_404(incident_queries.incident_by_number(number), "Unknown incident.")
 
 
 def _file(text: str, content_type: str, name: str) -> HttpResponse:

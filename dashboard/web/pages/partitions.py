@@ -50,7 +50,6 @@ _MOST_READERS = 100
 _UNANSWERED_MS = 15_000
 #: A request to the replicas expires after this long.
 _ASK_WITHIN_S = 30
-_LARGEST = 2**31
 #: Values of the filter by verdict, in the order of its chips.
 _VERDICTS = tuple(verdict.value for verdict in WORST_VERDICTS)
 _HEADINGS: Sequence[Heading] = (
@@ -178,7 +177,7 @@ def _moving(request: HttpRequest) -> int:
 @of_known_cluster
 def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> Mapping[str, Any]:
     """Show what blocks one partition, its consumers and its producers."""
-    row = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
+    row = partition_queries.find_partition(cluster, topic, partition)
     clipped = topic if len(topic) <= 249 else f"{topic[:249]}…"
     if row is None:
         return {"row": None, "cluster": cluster, "name": f"{clipped}-{partition}", "status": 404}

@@ -44,8 +44,7 @@ class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCrite
 @of_known_cluster
 def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResponse:
     """Show one recovery, or its lost records as CSV (`?format=csv`)."""
-    row = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
-    recovery = or_404(row, "Unknown recovery.")
+    recovery = or_404(recovery_queries.find_recovery(cluster, number), "Unknown recovery.")
     if request.GET.get("format") == "csv":
         rows = map(_FIELDS, written_records(recovery))
         response = HttpResponse(csv_text([_COLUMNS, *rows]), content_type="text/csv; charset=utf-8")
