@@ -113,10 +113,10 @@ def groups_after(wanted: GroupCriteria, *, place: int, limit: int) -> Sequence[G
 
 
 def find_group(cluster: str, name: str) -> Group | None:
-    """Return a group by its id's text, or by its key as `~` and 64 hexadecimal digits."""
+    """Return a group of a configured cluster by its id's text, or by its key as `~` and 64 hex digits."""
     for key in keys_named(name):
-        row = Group.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()
-        if row:
+        rows = Group.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
+        if row := rows.select_related("cluster").first():
             return row
     return None
 

@@ -148,8 +148,8 @@ def partitions_after(
 
 
 def find_partition(cluster: str, topic: str, number: int) -> PartitionRecord | None:
-    rows = PartitionRecord.objects.select_related("cluster")
-    return rows.filter(cluster__name=cluster, topic=topic, partition=number).first()
+    rows = PartitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True)
+    return rows.filter(topic=topic, partition=number).select_related("cluster").first()
 
 
 def partitions_by_name(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:

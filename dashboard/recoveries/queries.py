@@ -58,7 +58,8 @@ def newest_recoveries(
 
 
 def find_recovery(cluster: str, number: int) -> Recovery | None:
-    return Recovery.objects.select_related("cluster").filter(cluster__name=cluster, pk=number).first()
+    rows = Recovery.objects.filter(cluster__name=cluster, cluster__configured=True, pk=number)
+    return rows.select_related("cluster").first()
 
 
 def of_id(cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None = None) -> Sequence[Recovery]:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -158,7 +158,5 @@ def get_group_without_id(request: HttpRequest, cluster: schemas.Name) -> Group:
 @router.get("/{cluster}/{text:group}", response=GroupDetail, summary="One consumer group")
 def get_group(request: HttpRequest, cluster: schemas.Name, group: schemas.Name) -> Group:
     """Return a group with its partitions; percent-encode all but letters and digits in the path."""
-    row = group_queries.find_group(cluster, group)
-    if row is None or not row.cluster.configured:
-        raise Http404(f"No group '{group}' is known on cluster '{cluster}'.")
-    return row
+    unknown = f"No group '{group}' is known on cluster '{cluster}'."
+    return schemas.known(group_queries.find_group(cluster, group), unknown)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -28,8 +28,6 @@ from fenceline.series.points import PARTITION
 router = Router(tags=["partitions"])
 
 _MOST_READERS = 1_000
-#: Partition numbers are smaller than this.
-_LARGEST = 2**31
 
 #: An inline enum: refused actions have a `Ground` too, and OpenAPI needs unique schema names.
 PinGround = Annotated[
@@ -205,9 +203,8 @@ def get_partition(
     request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int
 ) -> PartitionRecord:
     """Return a partition, its consumers, its end offsets over time, and its replicas' producers."""
-    row = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
-    if row is None or not row.cluster.configured:
-        raise Http404(f"No partition '{topic}-{partition}' is watched on cluster '{cluster}'.")
+    unknown = f"No partition '{topic}-{partition}' is watched on cluster '{cluster}'."
+    row = schemas.known(partition_queries.find_partition(cluster, topic, partition), unknown)
     return _with_transactions([row])[0]
 
 
@@ -227,7 +224,7 @@ def get_partition_series(
     """LSO, high watermark and uncommitted offsets in a range of time, also of a deleted partition."""
 
     def is_watched() -> bool:
-        return partition < _LARGEST and bool(partition_queries.find_partition(cluster, topic, partition))
+        return bool(partition_queries.find_partition(cluster, topic, partition))
 
     name = f"{topic}-{partition}"
     unknown = f"No partition '{name}' was ever watched on cluster '{cluster}'."

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field, WithJsonSchema
 
@@ -110,7 +110,5 @@ def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dic
 @router.get("/{cluster}/{int:number}", response=RecoveryOut, summary="One recovery")
 def get_recovery(request: HttpRequest, cluster: schemas.Name, number: int) -> Recovery:
     """Return an episode by its id."""
-    row = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
-    if row is None or not row.cluster.configured:
-        raise Http404(f"No recovery {number} is known on cluster '{cluster}'.")
-    return row
+    unknown = f"No recovery {number} is known on cluster '{cluster}'."
+    return schemas.known(recovery_queries.find_recovery(cluster, number), unknown)
