@@ -10,8 +10,7 @@ gap. One that is no longer violated, or is deleted, has no row.
 
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -200,8 +199,14 @@ def save_audits(lease: Lease, polled: AuditStatus, *, now_ms: int) -> None:
 def read_violations(cluster_id: int) -> tuple[AuditViolation, ...]:
     """Return the violated pipelines of a cluster, by name, with their streaming queries."""
     violations = [_violation_of(row) for row in _violation_rows(cluster_id)]
-    queries = _queries(cluster_id, {violation.query_id for violation in violations if violation.query_id})
-    return tuple(replace(violation, queries=queries.get(violation.query_id, ())) for violation in violations)
+    # Copied checkpoints share a query's own id.
+    query_ids = {violation.query_id for violation in violations if violation.query_id}
+    rows = Query.objects.filter(cluster_id=cluster_id, query_id__in=query_ids).order_by("ident")
+    idents = grouped(rows.values_list("query_id", "ident"))
+    return tuple(
+        replace(violation, queries=tuple(f"query:{ident}" for ident in idents[violation.query_id]))
+        for violation in violations
+    )
 
 
 @prepared
@@ -225,16 +230,6 @@ def _row(
 
 def _violation_of(row: AuditViolationRecord) -> AuditViolation:
     return read_json(AuditViolation, {**row.detail, **{name: getattr(row, name) for name in _COLUMNS}})
-
-
-def _queries(cluster_id: int, query_ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the subjects of streaming queries by their own id, which a copied checkpoint shares."""
-    names_by_query: dict[str, tuple[str, ...]] = defaultdict(tuple)
-    if query_ids:
-        rows = Query.objects.filter(cluster_id=cluster_id, query_id__in=query_ids).order_by("ident")
-        for query_id, ident in rows.values_list("query_id", "ident"):
-            names_by_query[query_id] += (f"query:{ident}",)
-    return names_by_query
 
 
 def _gaps(unreadable: Mapping[str, ReportTrouble], now_ms: int) -> Mapping[str, tuple[int, str]]:
