@@ -179,10 +179,14 @@ def query_headline(
     batch = _batch_state(links, batch_id)
     worst = _query_trouble(row, driver, prepared, batch if first_broken_link(links) else "")
     sentence = worst or _query_blocked(parts, lag) or _progress(driver, batch, lag)
-    after = f"{batch}." if worst and batch and sentence != (f"{batch}.",) else ""
-    return DetailHeadline(
-        sentence, tuple(_query_explanations(row, after, restart="" if prepared else row.restart_words))
+    explanation = (
+        f"{row.error} Data below is outdated." if row.error else "",
+        f"{batch}." if worst and batch and sentence != (f"{batch}.",) else "",
+        # The sentence about a prepared batch has the effect of a restart.
+        f"On restart: {row.restart_words}." if row.restart_words and not prepared else "",
+        SINK_MEANS.get(row.sink, ""),
     )
+    return DetailHeadline(sentence, tuple(f"{words} " for words in explanation if words))
 
 
 def _query_trouble(row: Query, driver: Driver, prepared: str, broken: str) -> Sentence:
@@ -194,15 +198,11 @@ def _query_trouble(row: Query, driver: Driver, prepared: str, broken: str) -> Se
         return (f"{broken}.",)
     if driver.failed:
         when: Sentence = () if driver.ended_ms is None else (" ", Age(driver.ended_ms), " ago")
-        return ("It failed", *when, f"{_exception_line(row)}.")
+        first = row.exception.strip().partition("\n")[0].rstrip(".")
+        return ("It failed", *when, f": {first}." if first else ".")
     if driver.silent_since_ms is not None:
         return ("Its driver has sent no heartbeat for ", Age(driver.silent_since_ms), ".")
     return ()
-
-
-def _exception_line(row: Query) -> str:
-    first = row.exception.strip().partition("\n")[0].rstrip(".")
-    return f": {first}" if first else ""
 
 
 def _query_blocked(parts: Sequence[PartitionLag], lag: QueryLag) -> Sentence:
@@ -242,17 +242,3 @@ def _batch_state(links: Sequence[ChainLink], batch_id: int | None) -> str:
 def _query_behind(lag: QueryLag) -> str:
     words = behind_words(lag.lag_hw, at_least=lag.partial)
     return f"; it is {words}." if words else "."
-
-
-def _query_explanations(row: Query, batch: str, *, restart: str) -> Sequence[str]:
-    """Return the sentences after the first one; `batch` is its batch's state, "" if the first one has it.
-
-    `restart` is the effect of a restart, "" if the first sentence has it.
-    """
-    words = [
-        f"{row.error} Data below is outdated." if row.error else "",
-        batch,
-        f"On restart: {restart}." if restart else "",
-        SINK_MEANS.get(row.sink, ""),
-    ]
-    return [f"{sentence} " for sentence in words if sentence]

@@ -128,16 +128,12 @@ def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequ
     ):
         offered = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
     elif kind == "query" and subject.is_refused:
-        offered = _of_batch(request, action.cluster.name, action_audit.subject_name(subject))
+        ident, at, batch = action_audit.subject_name(subject).rpartition("@")
+        if at and (query := streaming_queries.find_query(action.cluster.name, ident)):
+            offered = offers.of_batch(query, int(batch), now_ms=now_ms(request))
     return action_buttons.action_buttons(
         request, [offer for offer in offers.available_offers(offered) if offer.act != action.act]
     )
-
-
-def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
-    ident, at, batch = name.rpartition("@")
-    query = streaming_queries.find_query(cluster, ident) if at else None
-    return () if query is None else offers.of_batch(query, int(batch), now_ms=now_ms(request))
 
 
 def _plan_again(

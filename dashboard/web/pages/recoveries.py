@@ -1,6 +1,6 @@
 """Recoveries: aborted transactions with the waiting readers, the lost records, and the return to work."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -26,7 +26,7 @@ from dashboard.web.routes import PageRoute
 from dashboard.web.transaction_steps import TransactionStep
 from fenceline.facts import TransitionKind
 from fenceline.formatting import count_noun, format_duration
-from fenceline.losses.recoveries import LostRecords, RecoveryOutcome
+from fenceline.losses.recoveries import RecoveryOutcome
 
 _ROWS = 50
 _DAY_MS = 86_400_000
@@ -130,7 +130,12 @@ def _detail(recovery: Recovery) -> Mapping[str, Any]:
         "steps": list(_steps(recovery)),
         "waited": recovery_queries.recovery_waits(recovery),
         "lost": [(records, recovery_queries.at_most(records)) for records in lost],
-        "text": _text(lost),
+        # The ranges to read again.
+        "text": "\n".join(
+            f"{records.topic} {records.partition} {records.first} {records.last}"
+            for records in lost
+            if records.last is not None and not records.deleted
+        ),
         "owner": owners.of_transaction(recovery.transactional_id),
         "action": action_audit.cause_of(recovery),
     }
@@ -182,15 +187,6 @@ def _resumed(recovery: Recovery) -> TransactionStep:
     if recovery.outcome == RecoveryOutcome.TOPIC_DELETED:
         return TransactionStep("ahead", "Not followed: the topic was deleted")
     return TransactionStep("ahead", "No commit observed")
-
-
-def _text(lost: Sequence[LostRecords]) -> str:
-    """Return the ranges to read again, one per line: `topic partition first last`."""
-    return "\n".join(
-        f"{records.topic} {records.partition} {records.first} {records.last}"
-        for records in lost
-        if records.last is not None and not records.deleted
-    )
 
 
 ROUTES = (

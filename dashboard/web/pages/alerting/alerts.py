@@ -68,24 +68,23 @@ def alert_reasons(
     reasons = [_quiet(*packed) for packed in row.quiet]
     if row.state != Alert.State.FIRING:
         return [*reasons, *(change_reasons(change) if change else ())]
-    reasons += [_flapping(row)] if row.flapping_ms is not None else []
+    if row.flapping_ms is not None:
+        why = engine.why_flapping(state_of(row), settings.FENCELINE.alerts)
+        words = f"since {format_clock(row.flapping_ms)}: {why}"
+        reasons.append(NotificationReason("flapping", "warning", words))
+    reasons += _deliveries(notified)
     # The reason for suppression is also the channels' reason, so it is shown once.
-    skipped = [] if row.quiet else _skipped(_those(change, notified))
-    return [*reasons, *_deliveries(notified), *skipped]
+    if change is not None and not row.quiet:
+        reached = {fate.channel.pk for fate in notified if fate.channel}
+        reasons += _skipped(
+            [fate for fate in change.fates if fate.channel and fate.channel.pk not in reached]
+        )
+    return reasons
 
 
 def change_reasons(change: DecidedChange) -> Sequence[NotificationReason]:
     """Return the outcome of a change for each channel: deliveries first, then reasons against one."""
     return [*_deliveries(change.fates), *_skipped(change.fates)]
-
-
-def _those(
-    change: DecidedChange | None, notified: Sequence[NotificationOutcome]
-) -> Sequence[NotificationOutcome]:
-    reached = {fate.channel.pk for fate in notified if fate.channel}
-    return (
-        [fate for fate in change.fates if fate.channel and fate.channel.pk not in reached] if change else ()
-    )
 
 
 def _deliveries(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
@@ -98,11 +97,6 @@ def _quiet(kind: str, what: str, words: str) -> NotificationReason:
     if kind in _PAGES and number.isascii() and number.isdigit():
         return NotificationReason(word, tone, words, reverse(_PAGES[kind], args=[int(number)]), f"#{number}")
     return NotificationReason(word, tone, f"{what} {words}".strip())
-
-
-def _flapping(row: Alert) -> NotificationReason:
-    words = engine.why_flapping(state_of(row), settings.FENCELINE.alerts)
-    return NotificationReason("flapping", "warning", f"since {format_clock(row.flapping_ms or 0)}: {words}")
 
 
 def _delivery(row: Delivery, fate: NotificationOutcome) -> NotificationReason:

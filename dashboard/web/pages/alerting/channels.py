@@ -87,7 +87,16 @@ def edit(request: HttpRequest, number: int) -> HttpResponse:
     channel = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)
-    return _form(request, channel, _written(channel), {})
+    values = {
+        "name": channel.name,
+        "kind": channel.kind,
+        "min_severity": channel.min_severity,
+        "matchers": matchers_text(channel.matchers),
+        "group_by": ", ".join(channel.group_by),
+        "send_resolved": "on" if channel.send_resolved else "",
+    }
+    waits = {name: _plain(getattr(channel, name)) for name, *_ in channels.WAITS}
+    return _form(request, channel, values | waits, {})
 
 
 @action_view
@@ -237,17 +246,6 @@ def _form(
         ],
     }
     return _private(render(request, "channels/form.html", shown, status=422 if wrong else 200))
-
-
-def _written(row: Channel) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "kind": row.kind,
-        "min_severity": row.min_severity,
-        "matchers": matchers_text(row.matchers),
-        "group_by": ", ".join(row.group_by),
-        "send_resolved": "on" if row.send_resolved else "",
-    } | {name: _plain(getattr(row, name)) for name, *_ in channels.WAITS}
 
 
 def _plain(seconds: float | None) -> str:
