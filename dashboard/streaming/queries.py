@@ -116,7 +116,8 @@ def query_count(cluster: str) -> int:
 
 
 def find_query(cluster: str, ident: str) -> Query | None:
-    return Query.objects.select_related("cluster").filter(cluster__name=cluster, ident=ident).first()
+    rows = Query.objects.filter(cluster__name=cluster, cluster__configured=True, ident=ident)
+    return rows.select_related("cluster").first()
 
 
 def queries_by_name(asked: str, cluster: str) -> Sequence[Query]:

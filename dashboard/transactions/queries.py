@@ -327,10 +327,10 @@ def states_by_cluster() -> Mapping[str, Mapping[str, int]]:
 
 
 def find_transaction(cluster: str, name: str) -> Transaction | None:
-    """Return the row of an id by its text, or by its key as `~` and 64 hexadecimal digits."""
+    """Return the row of an id of a configured cluster by its text, or by its key as `~` and 64 hex digits."""
     for key in keys_named(name):
-        row = Transaction.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()
-        if row:
+        rows = Transaction.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
+        if row := rows.select_related("cluster").first():
             return row
     return None
 

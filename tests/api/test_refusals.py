@@ -228,6 +228,30 @@ def test_a_cluster_that_is_not_configured_is_not_found(ask: Ask, prod: Cluster, 
         assert ask(f"{wanted}?cluster={name}", 404)["detail"] == f"No cluster '{name}' is configured."
 
 
+def test_rows_of_a_cluster_that_is_no_longer_configured_are_not_found(ask: Ask, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7")
+    factories.partition(prod)
+    factories.group(prod)
+    recovery, job, of = factories.recovery(prod), factories.flink_job(prod), factories.query(prod)
+    finding, incident = factories.finding(prod, "transaction:payments-7"), factories.incident(prod)
+    paths = (
+        "transactions/prod/payments-7", "partitions/prod/payments/0", "groups/prod/billing",
+        f"recoveries/prod/{recovery.pk}", f"flink-jobs/prod/{job.ident}", f"queries/{of.ident}",
+        f"findings/{finding.pk}", f"incidents/{incident.pk}", "clusters/prod",
+    )  # fmt: skip
+    for path in paths:
+        ask(path)
+    Cluster.objects.update(configured=False)
+    for path in paths:
+        ask(path, 404)
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63, 10**30])
+def test_a_number_that_no_database_holds_is_not_found(ask: Ask, number: int) -> None:
+    for path in ("partitions/prod/payments", "recoveries/prod", "findings", "incidents", "alerts", "actions"):
+        ask(f"{path}/{number}", 404)
+
+
 def test_a_search_takes_200_letters(ask: Ask, prod: Cluster) -> None:
     lists = [each for each in EVERY if "q" in each.query]
     assert len(lists) > 10
