@@ -64,9 +64,14 @@ def without_repeats(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def database_of(item: pytest.Item) -> str:
-    """Return the database that a marked test is for; "" for all others."""
+    """Return the database that a test is for; "" for one that runs where the whole run does."""
     callspec = getattr(item, "callspec", None)
-    return str(callspec.params.get("database", "")) if callspec else ""
+    named = ("database", "shared_database")
+    return (
+        next((str(callspec.params[name]) for name in named if name in callspec.params), "")
+        if callspec
+        else ""
+    )
 
 
 @pytest.fixture(scope="session")

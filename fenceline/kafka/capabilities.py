@@ -51,6 +51,8 @@ class Capability(NamedTuple):
     topic: str = ""
     #: The consequence for pages without it.
     without: str = ""
+    #: The request of clusters that have anything to show, None if all have.
+    subject: int | None = None
 
 
 class CapabilityCheck(NamedTuple):
@@ -86,6 +88,8 @@ _CLUSTER, _SETTINGS = (_right(name, Resource.CLUSTER, "") for name in ("DESCRIBE
 _FIND = NeededRequest(10, 4, "FindCoordinator v4", "3.0")
 _DESCRIBE_IDS = NeededRequest(65, 0, "DescribeTransactions", "3.0")
 _PRODUCERS = NeededRequest(61, 0, "DescribeProducers", "2.8")
+#: ShareGroupHeartbeat, which brokers offer that have share groups (KIP-932).
+_SHARE_GROUP_HEARTBEAT = 76
 _FETCH = NeededRequest(1, 4, "Fetch v4", "0.11")
 
 CAPABILITIES = (
@@ -146,6 +150,7 @@ CAPABILITIES = (
         (NeededRequest(90, 0, "DescribeShareGroupOffsets", "4.1"),),
         (_GROUPS,),
         without="share groups have no progress",
+        subject=_SHARE_GROUP_HEARTBEAT,
     ),
     Capability(
         "hidden_ids",
@@ -184,6 +189,9 @@ def check_capabilities(sight: ClusterSight, grants: Mapping[Right, str]) -> Sequ
 
 
 def _check(capability: Capability, sight: ClusterSight, grants: Mapping[Right, str]) -> CapabilityCheck:
+    if _has_no_subject(capability, sight):
+        works = CapabilityState.WORKS
+        return CapabilityCheck(capability.name, capability.words, works, "this cluster has none", ())
     found = [*_lacking(capability, sight), *_refused(capability, sight, grants), *_absent(capability, sight)]
     state = max((shortfall.state for shortfall in found), key=_ORDER.index, default=CapabilityState.WORKS)
     reasons = [shortfall.why for shortfall in found]
@@ -191,6 +199,12 @@ def _check(capability: Capability, sight: ClusterSight, grants: Mapping[Right, s
         reasons.append(f"without it {capability.without}")
     remedies = tuple(dict.fromkeys(line for shortfall in found for line in shortfall.remedies))
     return CapabilityCheck(capability.name, capability.words, state, "; ".join(reasons), remedies)
+
+
+def _has_no_subject(capability: Capability, sight: ClusterSight) -> bool:
+    """Whether all brokers answered, and none offers the request without which there is nothing to show."""
+    offers = [offered is None or capability.subject in offered for offered in sight.requests.values()]
+    return capability.subject is not None and bool(offers) and not any(offers)
 
 
 #: From best to worst: a missing requirement is certain, so it outweighs an unknown one.

@@ -3,7 +3,7 @@ plan that it cannot execute, gets names as data, and no more than its token may.
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -11,6 +11,8 @@ import httpx2
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.handlers.asgi import ASGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
@@ -29,9 +31,14 @@ URL = "http://127.0.0.1/mcp"
 
 
 @pytest.fixture(autouse=True)
-def _in_the_thread_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answer requests in the thread whose database transaction has the test's rows."""
+def _in_the_transaction_of_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Answer requests in the thread whose database transaction has the test's rows, and leave it open."""
     monkeypatch.setattr(RequestThreads, "__call__", ASGIHandler.__call__)
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
 
 
 def http_client(token: str, **headers: str) -> httpx2.AsyncClient:

@@ -223,6 +223,8 @@ def test_a_request_that_a_broker_does_not_offer_is_named_with_the_broker(key: in
         assert check.state is CapabilityState.MISSING
         assert check.why.startswith("broker 1 does not offer ")
         assert "Apache Kafka offers" in check.remedies[0]
+    # Brokers without share groups lack nothing that tells of them.
+    assert found(without(without(without(WHOLE, 90), 76), 76, broker=2)) == {}
     # An old version is as good as none.
     old = replace(WHOLE, requests={1: {**(WHOLE.requests[1] or {}), 9: 7}})
     assert "OffsetFetch v8" in found(old)["groups"].why

@@ -129,8 +129,8 @@ def _checks(
 
 
 def _unread_markers(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield why ends of transactions are not read from topics, once per reason."""
-    for reason, number in Counter(reasons.values()).items():
+    """Yield why ends of transactions are not read from topics, the most common reason first."""
+    for reason, number in Counter(sorted(reasons.values())).most_common():
         example = min(where for where, why in reasons.items() if why == reason)
         yield f"markers of {count_noun(number, 'partition')}, as {example}: {reason}"
 
