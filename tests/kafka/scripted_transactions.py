@@ -48,7 +48,8 @@ class LoggedClient(RandomClient):
     """A client that logs the records that its coordinator must write.
 
     `java_uses_protocol_2`: Java and this broker use protocol 2; `recovers`: the broker lets a
-    producer raise its own epoch while its transaction is open.
+    producer raise its own epoch while its transaction is open, and abort what the coordinator has aborted
+    (4.0.0 raises the epoch by two then, and fences it).
     """
 
     java_uses_protocol_2: bool = True
@@ -277,7 +278,7 @@ def late_abort(client: LoggedClient) -> None:
     """
     protocol_2 = use_protocol_2(client, SHORT_MS)
     time_out(client)
-    if protocol_2:
+    if protocol_2 and client.recovers:
         client.producer.abort()
         time_out(client)
     client.again()
@@ -299,7 +300,7 @@ def foreign_init(client: LoggedClient) -> None:
     protocol_2 = use_protocol_2(client)
     open_one(client)
     end_by_stranger(client)
-    if protocol_2:
+    if protocol_2 and client.recovers:
         client.producer.abort()
         open_one(client)
         client.producer.commit()
