@@ -1,4 +1,9 @@
-"""A whole deployment on one machine: Kafka, Redis, Spark, the dashboard and a demo."""
+"""A whole deployment on one machine: Kafka, Redis, Spark, the dashboard and a demo.
+
+This module and `ports` run on Python 3.9, too: tests on older Spark wait by them.
+"""
+
+from __future__ import annotations
 
 import time
 from collections.abc import Callable
