@@ -9,7 +9,14 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Observed, OfCluster, ScopedManager, choices_of
-from fenceline.facts import OPEN_STATES, Confidence, TransactionState, TransitionKind, TransitionReason
+from fenceline.facts import (
+    OPEN_STATES,
+    PREPARED_STATES,
+    Confidence,
+    TransactionState,
+    TransitionKind,
+    TransitionReason,
+)
 
 
 def _in_states(states: Sequence[str]) -> models.Func:
@@ -105,7 +112,7 @@ class Transaction(Observed):
     @property
     def is_ending(self) -> bool:
         """Whether its end is decided, and markers are being written."""
-        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+        return self.state in PREPARED_STATES
 
     @property
     def is_open(self) -> bool:

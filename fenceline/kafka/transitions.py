@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fenceline.facts import (
+    PREPARED_STATES,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Confidence,
     Tombstone,
@@ -368,13 +369,12 @@ def _make(
     last: TransactionRecord | None,
     at: _At,
 ) -> Transition:
-    open_ms = _open_ms(record) if record.state in _PREPARED else None
+    open_ms = _open_ms(record) if record.state in PREPARED_STATES else None
     epochs = record.producer_epoch, last.producer_epoch if last else None
     first = kind, confidence, reason, record.updated_ms, record.producer_id, *epochs, record.timeout_ms
     return new_tuple(Transition, (*first, open_ms, None, None, *at))
 
 
-_PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 _BY_STATE: dict[
     TransactionState, Callable[[TransactionRecord, Transition | None, TransactionRecord, _At], TransitionStep]
 ] = {

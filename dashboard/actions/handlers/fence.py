@@ -21,7 +21,7 @@ from dashboard.actions.store import (
 )
 from dashboard.runtime import loop
 from dashboard.transactions.attributions import WrittenRecord
-from fenceline.facts import TransactionState
+from fenceline.facts import ABORTED_STATES, COMMITTED_STATES, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.plans.plan import SubjectPlan
 from fenceline.plans.producers import fencing_timeout_ms
@@ -34,8 +34,6 @@ _PATIENCE_S, _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 0.05, 0.5
 _CONCURRENT, _TIMEOUT_TOO_LONG, _FORBIDDEN = 51, 50, 53
 #: The coordinator moves or loads (14-16), or was too slow (7); another producer has the id (47, 90).
 _FOR_NOW = (_CONCURRENT, 7, 14, 15, 16, 47, 90)
-_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
-_ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 
 
 class FencePlanFacts(NamedTuple):
@@ -103,7 +101,7 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
             f"it is aborted: {_epochs(facts, described)}, {described.state.value}; whether by this action, "
             "by its timeout or by another producer is unknown"
         )
-    if described.state in _COMMITTED or (described.producer_id == facts.producer_id and raised < 2):
+    if described.state in COMMITTED_STATES or (described.producer_id == facts.producer_id and raised < 2):
         return stale_result(describe_difference(facts, described), so="")
     difference = describe_difference(facts, described)
     return unknown_result(f"whether this action has ended it is unknown: {difference}")
@@ -113,11 +111,11 @@ def describe_difference(facts: FencePlanFacts, described: Described) -> str:
     if described.producer_id != facts.producer_id:
         return f"another producer took it over: {_epochs(facts, described)}"
     raised = described.producer_epoch - facts.producer_epoch
-    if described.state in _COMMITTED and raised in (0, 1):
+    if described.state in COMMITTED_STATES and raised in (0, 1):
         return f"its producer has committed, it is {described.state.value} now"
-    if described.state in _ABORTED and not raised:
+    if described.state in ABORTED_STATES and not raised:
         return f"its producer has aborted it, it is {described.state.value} now"
-    if described.state in _ABORTED and raised == 1:
+    if described.state in ABORTED_STATES and raised == 1:
         if facts.started_ms is not None and loop.now_ms() >= facts.started_ms + facts.timeout_ms:
             return "its transaction timed out: its coordinator has aborted it"
         return "it was aborted, by its producer or by another one that takes it over"
@@ -195,7 +193,7 @@ def _settled(facts: FencePlanFacts, described: Described, asked: _Asked) -> Resu
     if not asked.began:
         return stale_result(difference)
     raised = described.producer_epoch - facts.producer_epoch
-    if described.producer_id == facts.producer_id and (described.state in _COMMITTED or raised < 2):
+    if described.producer_id == facts.producer_id and (described.state in COMMITTED_STATES or raised < 2):
         return stale_result(difference, *asked.parts, so="; it was not fenced")
     if described.state is TransactionState.EMPTY and asked.unanswered:
         words = f"what was open is aborted and its producer fenced: {_epochs(facts, described)}"
@@ -246,7 +244,7 @@ def _same(facts: FencePlanFacts, described: Described) -> bool:
 def _is_our_abort(facts: FencePlanFacts, described: Described) -> bool:
     """Whether the id is in the state after our first request: aborted with the next epoch."""
     raised = described.producer_epoch - facts.producer_epoch
-    return described.producer_id == facts.producer_id and described.state in _ABORTED and raised == 1
+    return described.producer_id == facts.producer_id and described.state in ABORTED_STATES and raised == 1
 
 
 def _epochs(facts: FencePlanFacts, described: Described) -> str:

@@ -24,7 +24,7 @@ from dashboard.actions.store import (
 from dashboard.engines.flink_jobs import holds_of
 from dashboard.runtime import loop
 from dashboard.transactions.attributions import WrittenRecord
-from fenceline.facts import TransactionState
+from fenceline.facts import COMMITTED_STATES, TransactionState
 from fenceline.formatting import list_names
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.plans.plan import SubjectPlan
@@ -33,7 +33,6 @@ from transaction_admin.api import Ending, grant_command
 #: Seconds during which requests are repeated after temporary errors; less than a worker's lease.
 _PATIENCE_S = 8.0
 _FORBIDDEN = 53
-_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 class SinkTransactionState(StrEnum):
@@ -86,7 +85,8 @@ def _now(wanted: Opened, described: Described | NotDescribed) -> CurrentTransact
     now = described.state, described.producer_epoch, described.started_ms
     standing = SinkTransactionState.GONE
     # Transaction protocol 2 raises the epoch with each end (KIP-890).
-    if same and described.state in _COMMITTED and described.producer_epoch - wanted.producer_epoch in (0, 1):
+    raised = described.producer_epoch - wanted.producer_epoch
+    if same and described.state in COMMITTED_STATES and raised in (0, 1):
         standing = SinkTransactionState.COMMITTED
     elif same and now == (TransactionState.ONGOING, wanted.producer_epoch, wanted.started_ms):
         standing = SinkTransactionState.OPEN
