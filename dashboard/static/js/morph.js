@@ -1,8 +1,8 @@
 // Keep the reader's state when a new page arrives, and announce its changes.
 "use strict";
 {
-  // In steps: a fade would paint the table in each frame.
-  const FLASH = [[{ backgroundColor: "var(--flash)" }, {}], { duration: 900, easing: "steps(3)" }];
+  // The colour is held by a delay: even steps of a fade would need a frame of the page 60 times a second.
+  const FLASH = [{ backgroundColor: ["var(--flash)", "var(--flash)"] }, { delay: 900, duration: 1, fill: "backwards" }];
   const flashes = new WeakMap(); // row -> its animation
   const announcer = document.getElementById("announcer");
   let before = "";
