@@ -163,7 +163,7 @@ class SaveTrace:
         self.began: list[float] = []
         #: (revision of the cluster, instant).
         self.committed: list[tuple[int, float]] = []
-        self.published: dict[int, float] = {}
+        self.published: list[tuple[int, float]] = []
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -194,7 +194,7 @@ class SaveTrace:
         while not self._over.is_set():
             message = heard.get_message(timeout=1.0)
             if message and (bell := msgpack.unpackb(message["data"])).get("kind") == "transactions":
-                self.published[bell["rev"]] = time.time() * 1000
+                self.published.append((bell["rev"], time.time() * 1000))
         heard.close()
 
 
@@ -219,13 +219,13 @@ def hop_figures(commits: Sequence[Commit], saves: SaveTrace, browser: BrowserTra
 
 def _instants(commit: Commit, saves: SaveTrace, browser: BrowserTrace) -> list[float] | None:
     row = next((row for row in browser.rows if _shows(row, commit)), None)
-    published = saves.published.get(row["rev"]) if row else None
-    if row is None or published is None:
+    if row is None:
         return None
     rung = next((at for at, rev in browser.bells if rev >= row["rev"]), row["at"])
     sent, answered = [asked for asked in browser.requests if asked[1] <= row["at"] + 1][-1]
     committed = next(at for rev, at in saves.committed if rev >= row["rev"])
-    began = saves.began[bisect_right(saves.began, published) - 1]
+    published = next((at for rev, at in saves.published if rev >= row["rev"]), row["at"])
+    began = saves.began[bisect_right(saves.began, committed) - 1]
     on_page = rung, sent, answered, row["at"], row["painted"]
     return [commit.returned_ms, row["updated"], began, committed, published, *on_page]
 

@@ -9,12 +9,12 @@ import atexit
 import hashlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future, wait
 from functools import cache
 from typing import Literal, NotRequired, TypedDict
 
-from channels.layers import BaseChannelLayer, get_channel_layer
+from channels.layers import get_channel_layer
 
 #: The group of all signed-in pages.
 GROUP = "live"
@@ -22,6 +22,9 @@ GROUP = "live"
 MOST_IDS = 50
 #: Seconds that Redis may take for a notification.
 _ANSWER_S = 1.0
+#: Seconds after a notification in which later ones of its cluster and kind are merged into one. Pages ask for
+#: news no more often, and for that of collectors once a second.
+_REST_S, _COLLECTORS_REST_S = 0.07, 1.0
 
 Kind = Literal[
     "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries", "queries",
@@ -67,18 +70,21 @@ class _Outage:
 
 _outage = _Outage()
 _unsent: set[Future[None]] = set()
+#: By cluster and kind during its rest: the merged later notifications. It belongs to the thread of `_loop`.
+_later: dict[tuple[str, str], Bell | None] = {}
 
 
 def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
     """Tell open pages that rows of `kind` changed in `cluster`, up to `rev`; call it after the commit.
 
     `ids` are transactional ids as escaped text; more than 50 are not sent. It neither waits nor raises: the
-    next save begins at once, and succeeds while Redis is unreachable.
+    next save begins at once, and succeeds while Redis is unreachable. Changes of the next 70 ms are told
+    together.
     """
     bell: Bell = {"type": "bell", "cluster": cluster, "kind": kind, "rev": rev}
     if 0 < len(ids) <= MOST_IDS:
         bell["ids"] = list(ids)
-    _begin_to_send(bell)
+    _begin(_ring(bell))
 
 
 def session_name(key: str) -> str:
@@ -91,12 +97,14 @@ def check_sessions(*, session: str = "", user: int | None = None) -> None:
 
     It never raises: while Redis is unreachable every socket checks by itself within a minute.
     """
-    _begin_to_send({"type": "session.check", "session": session, "user": user}).result()
+    _begin(_send({"type": "session.check", "session": session, "user": user})).result()
 
 
 @atexit.register
 def wait_until_sent() -> None:
     """Wait until the messages of this process are sent, or have failed."""
+    if _unsent or _later:
+        _begin(_end_rests()).result()
     wait(set(_unsent), 2 * _ANSWER_S)
 
 
@@ -108,16 +116,50 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _begin_to_send(message: Bell | SessionCheck) -> Future[None]:
-    sending = asyncio.run_coroutine_threadsafe(_send(get_channel_layer(), message), _loop())
-    _unsent.add(sending)
-    sending.add_done_callback(_unsent.discard)
-    return sending
+def _begin(sending: Coroutine[None, None, None]) -> Future[None]:
+    future = asyncio.run_coroutine_threadsafe(sending, _loop())
+    _unsent.add(future)
+    future.add_done_callback(_unsent.discard)
+    return future
 
 
-async def _send(layer: BaseChannelLayer, message: Bell | SessionCheck) -> None:
+async def _ring(bell: Bell) -> None:
+    subject = bell["cluster"], bell["kind"]
+    if subject in _later:
+        _later[subject] = _merged(_later[subject], bell)
+        return
+    _later[subject] = None
+    rest_s = _COLLECTORS_REST_S if bell["kind"] == "collectors" else _REST_S
+    asyncio.get_running_loop().call_later(rest_s, _end_rest, subject)
+    await _send(bell)
+
+
+def _end_rest(subject: tuple[str, str]) -> None:
+    if (bell := _later.pop(subject, None)) is not None:
+        _begin(_ring(bell))
+
+
+async def _end_rests() -> None:
+    for subject in [*_later]:
+        _end_rest(subject)
+
+
+def _merged(before: Bell | None, bell: Bell) -> Bell:
+    """Return one notification for two; without ids if one of them has none, or both together too many."""
+    if before is None:
+        return bell
+    ids = {*before.get("ids", ()), *bell.get("ids", ())}
+    merged: Bell = {**bell, "rev": max(before["rev"], bell["rev"])}
+    if "ids" in before and "ids" in bell and len(ids) <= MOST_IDS:
+        merged["ids"] = sorted(ids)
+    else:
+        merged.pop("ids", None)
+    return merged
+
+
+async def _send(message: Bell | SessionCheck) -> None:
     try:
-        await asyncio.wait_for(layer.group_send(GROUP, message), _ANSWER_S)
+        await asyncio.wait_for(get_channel_layer().group_send(GROUP, message), _ANSWER_S)
     except Exception as error:  # redis-py, the layer and asyncio raise different types for an outage
         _outage.record_start(error)
     else:

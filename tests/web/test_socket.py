@@ -278,6 +278,43 @@ def test_a_bell_names_few_ids_and_no_many(layer: Any, ids: int, sent: bool) -> N
     assert heard["rev"] == 7
 
 
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [
+        ([["b"], ["a", "c"]], {"rev": 9, "ids": ["a", "b", "c"]}),
+        ([["b"], [], ["c"]], {"rev": 10}),
+        ([[f"id-{n}" for n in range(30)], [f"id-{n}" for n in range(20, 51)]], {"rev": 9}),
+    ],
+    ids=["ids of both", "one without ids", "too many ids"],
+)
+def test_changes_in_a_row_are_told_together(
+    layer: Any, later: list[list[str]], told: dict[str, Any], leaves: bool
+) -> None:
+    async def joined() -> None:
+        await layer.group_add(notify.GROUP, "listener")
+
+    async def heard() -> dict[str, list[Any]]:
+        bells: dict[str, list[Any]] = {"transactions": [], "groups": []}
+        for _ in range(3):
+            bell = await asyncio.wait_for(layer.receive("listener"), 10)
+            bells[bell["kind"]].append({key: bell[key] for key in ("rev", "ids") if key in bell})
+        return bells
+
+    notify.wait_until_sent()
+    asyncio.run(joined())
+    notify.notify_change("prod", "transactions", 7, ["a"])
+    for rev, ids in enumerate(later, 8):
+        notify.notify_change("prod", "transactions", rev, ids)
+    notify.notify_change("prod", "groups", 8)
+    if leaves:
+        notify.wait_until_sent()
+    first = {"rev": 7, "ids": ["a"]}
+    assert asyncio.run(heard()) == {"transactions": [first, told], "groups": [{"rev": 8}]}
+    notify.wait_until_sent()
+    assert "listener" not in layer.channels, "nothing is told twice"
+
+
 def test_an_outage_of_redis_is_told_once_and_stops_nobody(
     settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
