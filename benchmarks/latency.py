@@ -40,8 +40,8 @@ from tests.chromium import USUAL_ARGUMENTS, executable
 from tests.deployment import PASSWORD, Stack
 
 RATE, IDS, SECONDS, PROBES = 500, 30, 60, 10
-#: Warm-up: a new broker compiles its code, which takes both cores for a while.
-WARM_UP_S = 15
+#: Warm-up: a new broker compiles its code, which takes up to half a core for 50 s.
+WARM_UP_S = 60
 #: Lifetime of a tail's lease after its renewal.
 _LEASE_MS = 6_000
 #: Seconds between two reads of the database.
