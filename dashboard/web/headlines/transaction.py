@@ -16,6 +16,7 @@ from fenceline.facts import (
 )
 from fenceline.formatting import format_duration, list_names
 from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.plans.producers import DECIDED
 from fenceline.text import Age, Instant, Sentence
 
 _NAMED = 2
@@ -31,7 +32,6 @@ _CAUSES: Mapping[TransitionKind, tuple[str, str]] = {
         ", by its producer or its coordinator: records cannot decide",
     ),
 }
-_DECIDED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
 
 
 def transaction_headline(
@@ -57,7 +57,7 @@ def transaction_headline(
         return DetailHeadline(_blocks(blocked, waits), ended)
     if row.state == TransactionState.ONGOING:
         return DetailHeadline(_open(row, median_ms), (*ended, *_before_end(row)))
-    if decision := _DECIDED.get(TransactionState(row.state)):
+    if decision := DECIDED.get(TransactionState(row.state)):
         sentence = f"Its coordinator decided to {decision} it "
         return DetailHeadline((sentence, Age(row.updated_ms), " ago."), ended)
     if row.state == TransactionState.COMPLETE_COMMIT:
@@ -137,7 +137,7 @@ def _explanation(row: Transaction, waits: Waits, now_ms: int) -> Sentence:
     """Return how it will end; empty if it has ended."""
     if waits.verdict == PartitionVerdict.HANGING:
         return ("It is orphaned: its coordinator will not complete it. Abort markers end it.",)
-    if decision := _DECIDED.get(TransactionState(row.state)):
+    if decision := DECIDED.get(TransactionState(row.state)):
         return (f"The coordinator is writing the markers of its {decision}; this cannot be cancelled.",)
     if row.state != TransactionState.ONGOING:
         return ()
