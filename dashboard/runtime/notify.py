@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NotRequired, TypedDict
 
@@ -70,8 +71,18 @@ class _Outage:
 
 _outage = _Outage()
 _unsent: set[Future[None]] = set()
-#: By cluster and kind during its rest: the merged later notifications. It belongs to the thread of `_loop`.
-_later: dict[tuple[str, str], Bell | None] = {}
+
+
+@dataclass(slots=True)
+class _Rest:
+    """The rest after a notification: the timer of its end, and the merged later notifications."""
+
+    timer: asyncio.TimerHandle
+    later: Bell | None = None
+
+
+#: By cluster and kind; changed only in the thread of `_loop`.
+_rests: dict[tuple[str, str], _Rest] = {}
 
 
 def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
@@ -103,8 +114,8 @@ def check_sessions(*, session: str = "", user: int | None = None) -> None:
 @atexit.register
 def wait_until_sent() -> None:
     """Wait until the messages of this process are sent, or have failed."""
-    if _unsent or _later:
-        _begin(_end_rests()).result()
+    if _unsent or _rests:
+        wait([_begin(_end_rests())], _ANSWER_S)
     wait(set(_unsent), 2 * _ANSWER_S)
 
 
@@ -125,22 +136,23 @@ def _begin(sending: Coroutine[None, None, None]) -> Future[None]:
 
 async def _ring(bell: Bell) -> None:
     subject = bell["cluster"], bell["kind"]
-    if subject in _later:
-        _later[subject] = _merged(_later[subject], bell)
+    if rest := _rests.get(subject):
+        rest.later = _merged(rest.later, bell)
         return
-    _later[subject] = None
     rest_s = _COLLECTORS_REST_S if bell["kind"] == "collectors" else _REST_S
-    asyncio.get_running_loop().call_later(rest_s, _end_rest, subject)
+    _rests[subject] = _Rest(asyncio.get_running_loop().call_later(rest_s, _end_rest, subject))
     await _send(bell)
 
 
 def _end_rest(subject: tuple[str, str]) -> None:
-    if (bell := _later.pop(subject, None)) is not None:
-        _begin(_ring(bell))
+    rest = _rests.pop(subject)
+    rest.timer.cancel()
+    if rest.later is not None:
+        _begin(_ring(rest.later))
 
 
 async def _end_rests() -> None:
-    for subject in [*_later]:
+    for subject in [*_rests]:
         _end_rest(subject)
 
 
