@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
+from io import BytesIO
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
@@ -251,19 +252,36 @@ class Upsert:
         )
 
     def _copy(self, cursor: CursorWrapper, rows: Sequence[Row]) -> str:
-        """Copy rows into a temporary table of this connection; return its name."""
+        """Copy rows into a temporary table of this connection; return its name.
+
+        They are formatted before: PostgreSQL would not end a session that is idle in the middle of a COPY,
+        and so would keep its locks for as long as its process is stopped.
+        """
         columns, copied = ", ".join(self.columns), self._temporary_table()
+        formatted = _formatted_for_copy(rows)
         cursor.execute(
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {copied} ON COMMIT DELETE ROWS "  # noqa: S608
             f"AS SELECT {columns} FROM {self.table} WITH NO DATA; DELETE FROM {copied}"
         )
         with connection.wrap_database_errors, cursor.copy(f"COPY {copied} FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(row)
+            copy.write(formatted)
         return copied
 
     def _temporary_table(self) -> str:
         return f"rows_{zlib.crc32(f'{self.table} {self.columns}'.encode()):08x}"
+
+
+def _formatted_for_copy(rows: Iterable[Row]) -> bytes:
+    """Return rows as the input of PostgreSQL's COPY, by psycopg."""
+    from psycopg import Copy  # SQLite needs no psycopg.
+    from psycopg.copy import FileWriter
+
+    formatted = BytesIO()
+    writer = FileWriter(formatted)
+    with connection.wrap_database_errors, Copy(connection.connection.cursor(), writer=writer) as copy:
+        for row in rows:
+            copy.write_row(row)
+    return formatted.getvalue()
 
 
 def _execute_at_once(

@@ -2,8 +2,9 @@
 that many rows are written alike (values, order, repeats), and how rows are read without the ORM."""
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,21 +249,6 @@ def test_a_real_deadlock_error_is_repeated_in_a_new_transaction() -> None:
     assert len(runs) == 2
 
 
-@postgresql
-@pytest.mark.django_db(transaction=True)
-def test_a_session_that_stops_amid_a_write_loses_its_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_transactions, "IDLE_MS", 300)
-    with closing(connections.create_connection("default")) as stopped:
-        stopped.set_autocommit(False)
-        with stopped.cursor() as cursor:
-            cursor.execute("UPDATE dashboard_cluster SET rev = 7")
-            assert Cluster.objects.update(rev=8) == 1, "it waits for the other session's end"
-            with pytest.raises(DatabaseError) as raised:
-                cursor.execute("UPDATE dashboard_cluster SET rev = 9")
-    assert explain_error(raised.value).is_passing
-    assert Cluster.objects.get().rev == 8
-
-
 KEY = ("cluster_id", "topic", "partition")
 #: What the text format of COPY has its own signs for.
 TEXTS = ("", "\\N", "a\tb", "a\nb", "a\r\nb", "\\.", "\\", "größe", "'%s'", "{}")
@@ -287,6 +273,45 @@ def groups(number: int, offset: int = 0) -> list[Row]:
         (cluster, bytes([at % 256, at // 256, 92, 255]), f"group-{at}", "", 1, offset + at)
         for at in range(number)
     ]
+
+
+class StoppedRows(list[Row]):
+    """Rows whose writer stops before the last one, until `goes_on` returns."""
+
+    def __init__(self, rows: list[Row], goes_on: Callable[[], object]) -> None:
+        super().__init__(rows)
+        self._goes_on = goes_on
+
+    def __iter__(self) -> Iterator[Row]:
+        yield from self[:-1]
+        self._goes_on()
+        yield self[-1]
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("number", [1, 4_000], ids=["statement", "copy"])
+def test_a_session_that_stops_amid_a_write_loses_its_locks(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(write_transactions, "IDLE_MS", 300)
+    rows = groups(number)
+    connection.close()
+    with closing(connections.create_connection("default")) as other, other.cursor() as cursor:
+        cursor.execute("SET lock_timeout = '20s'")
+
+        def write() -> None:
+            with transaction.atomic():
+                Cluster.objects.update(rev=7)
+                UPSERT.write(
+                    StoppedRows(rows, partial(cursor.execute, "UPDATE dashboard_cluster SET rev = 8"))
+                )
+
+        with pytest.raises(DatabaseError) as raised:
+            write()
+    connection.close()
+    assert explain_error(raised.value).is_passing
+    assert Cluster.objects.get().rev == 8
 
 
 @pytest.mark.parametrize("number", [4_000, COPIED_ROWS, COPIED_ROWS - 1, 1])
