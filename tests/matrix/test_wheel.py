@@ -1,6 +1,7 @@
 """Proves that pip brings the wheel to the oldest Python and to the newest, with all that the sink needs;
 there the command line explains what it lacks itself."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,10 @@ def test_pip_installs_it_with_what_the_sink_needs(
     tmp_path: Path, version: str, spark: str, advice: str
 ) -> None:
     uv = [sys.executable, "-m", "uv"]
+    # As `make wheel` does: setuptools packs what it has kept of a build before.
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
     subprocess.run([*uv, "build", "-q", "--wheel", "--out-dir", str(tmp_path), str(ROOT)], check=True)
+    shutil.rmtree(ROOT / "build")
     (wheel,) = tmp_path.glob("*.whl")
     folder = tmp_path / "venv"
     subprocess.run([*uv, "venv", "-q", "-p", find_python(version), str(folder)], check=True)
