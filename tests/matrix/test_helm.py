@@ -55,6 +55,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "tolerations": [{"key": "data", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
         "readOnly": True,
+        "apiRequestsPerMinute": 600,
+        "otlpMetricsEndpoint": "http://collector.example:4318/v1/metrics",
         "logFormat": "json",
     },
 }

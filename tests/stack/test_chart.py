@@ -52,6 +52,15 @@ def test_the_commands_are_those_of_compose(services: Any) -> None:
         assert chart[part] == services[service]["command"], part
 
 
+def test_every_variable_of_compose_is_one_of_the_chart(services: Any) -> None:
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    named = set(re.findall(r'\{name: (\w+)|secretVariable" \(list \. "(\w+)"', helpers))
+    wanted = {name for part in PARTS.values() for name in services[part]["environment"]}
+    given_by_secret_files = {name for name in wanted if name.endswith("_FILE")}
+    prepared_once = {"FENCELINE_ADMIN_PASSWORD", "FENCELINE_INGEST_TOKEN"}
+    assert wanted - given_by_secret_files - prepared_once <= {name for pair in named for name in pair}
+
+
 def test_workers_are_ready_while_their_leases_are_renewed(services: Any) -> None:
     for part, name in (("tail", "worker-tail-0"), ("pollers", "worker-pollers")):
         assert services[name]["healthcheck"]["test"] == ["CMD", *commands()[f"{part}Health"]]

@@ -73,6 +73,8 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 - {name: READ_ONLY, value: {{ ternary "1" "0" .Values.readOnly | quote }}}
 - {name: SHARDS, value: {{ .Values.tail.shards | quote }}}
 - {name: POLLER_THREADS, value: {{ .Values.pollers.threads | quote }}}
+- {name: API_REQUESTS_PER_MINUTE, value: {{ .Values.apiRequestsPerMinute | quote }}}
+- {name: OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, value: {{ .Values.otlpMetricsEndpoint | quote }}}
 - {name: LOG_FORMAT, value: {{ .Values.logFormat }}}
 {{- range $name, $value := .Values.environment }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
