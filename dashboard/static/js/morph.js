@@ -2,11 +2,12 @@
 "use strict";
 {
   // The colour is held by a delay: even steps of a fade would need a frame of the page 60 times a second.
-  const FLASH = [{ backgroundColor: ["var(--flash)", "var(--flash)"] }, { delay: 900, duration: 1, fill: "backwards" }];
+  const FLASH = [{ backgroundColor: ["var(--flash)", "var(--flash)"] }, { delay: 300, duration: 1, fill: "backwards" }];
   const flashes = new WeakMap(); // row -> its animation
   const announcer = document.getElementById("announcer");
   let before = "";
   let changed = new Set();
+  let swapped = false; // htmx tells of every new node.
   Idiomorph.defaults.ignoreActiveValue = true;
   // Most cells of a row that changed are equal; comparing a whole node costs less than morphing its parts.
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (node, fresh) =>
@@ -25,8 +26,11 @@
   document.addEventListener("htmx:beforeSwap", () => {
     before = headline();
     changed = new Set();
+    swapped = false;
   });
   document.addEventListener("htmx:afterSwap", () => {
+    if (swapped) return;
+    swapped = true;
     fenceline.showTimes();
     for (const row of changed) {
       const flash = flashes.get(row);
