@@ -89,7 +89,7 @@ def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) ->
     """Tell open pages that rows of `kind` changed in `cluster`, up to `rev`; call it after the commit.
 
     `ids` are transactional ids as escaped text; more than 50 are not sent. It neither waits nor raises: the
-    next save begins at once, and succeeds while Redis is unreachable. Changes of the next 70 ms are told
+    next save begins at once, and succeeds while Redis is unreachable. Changes of the next 70 ms are reported
     together.
     """
     bell: Bell = {"type": "bell", "cluster": cluster, "kind": kind, "rev": rev}
